@@ -112,7 +112,8 @@ func (h *Host) preload(all iter.Seq[*Deployment]) {
 
 // preloadKind names what decides which zygote a version's replicas fork from; empty: none.
 func (h *Host) preloadKind(spec *api.ModelSpec) string {
-	if len(spec.Preload) == 0 {
+	isolation := isolationOf(spec)
+	if len(spec.Preload) == 0 || isolation.Level == containers.IsolateStrict { // a strict replica is not forked
 		return ""
 	}
 	env := environment(spec)
@@ -121,7 +122,7 @@ func (h *Host) preloadKind(spec *api.ModelSpec) string {
 	if len(secretNames(spec)) > 0 { // other models must not read its secrets
 		owner = []string{spec.ID().String()}
 	}
-	return fmt.Sprintf("%q", [][]string{h.command(spec)[:1], spec.Preload, env, owner})
+	return fmt.Sprintf("%q %v", [][]string{h.command(spec)[:1], spec.Preload, env, owner}, isolation)
 }
 
 // launch is what a runtime knows of the version's launches before there is one.

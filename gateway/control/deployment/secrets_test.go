@@ -148,6 +148,32 @@ func TestAModelWithValuesFromFilesHasItsOwnZygote(t *testing.T) {
 	}
 }
 
+// Zygotes differ by isolation and network, and a strict model has none. Each that a launch will ask for is announced: otherwise the
+// first launch waits for the imports, and the zygote of a model that is declared beside a strict one is ended.
+func TestPreloadKindsDifferByIsolation(t *testing.T) {
+	h := newHost(t)
+	kinds := map[string]string{}
+	for _, run := range []api.RunSpec{
+		{}, {Isolation: api.IsolationNone}, {Network: api.NetworkHost}, {Isolation: api.IsolationNone, Network: api.NetworkHost},
+	} {
+		name := "isolation " + run.Isolation + ", network " + run.Network
+		run.Command = []string{"python", "model.py"}
+		kind := h.preloadKind(&api.ModelSpec{Name: "a", Version: "1", Preload: []string{"numpy"}, Run: run})
+		if other := kinds[kind]; kind == "" || other != "" {
+			t.Errorf("%s: kind %q, which is that of %q", name, kind, other)
+		}
+		kinds[kind] = name
+	}
+	strict := api.RunSpec{Isolation: api.IsolationStrict, Command: []string{"python", "model.py"}}
+	if kind := h.preloadKind(&api.ModelSpec{Name: "a", Version: "1", Preload: []string{"numpy"}, Run: strict}); kind != "" {
+		t.Errorf("a strict model has the zygote %q: expected none", kind)
+	}
+	written := api.RunSpec{Isolation: api.IsolationAuto, Network: api.NetworkNone, Command: []string{"python", "model.py"}}
+	if kind := h.preloadKind(&api.ModelSpec{Name: "b", Version: "2", Preload: []string{"numpy"}, Run: written}); kinds[kind] != "isolation , network " {
+		t.Errorf("defaults that are written down have the zygote %q: expected that of the defaults", kind)
+	}
+}
+
 // Files together may not have more than one of them may have.
 func TestValuesFromFilesHaveABound(t *testing.T) {
 	h := newHost(t)
