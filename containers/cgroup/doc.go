@@ -7,17 +7,19 @@
 // resource that cannot be limited, [Manager.Unsupported] returns a reason that an operator can act on. [Manager.Create] makes
 // a [Group], whose [Places] a process is put into. Everything that the process starts is in the group too, whatever it
 // does to its process group, its session and its environment, so that no process escapes [Places.Kill]. [Group.Events]
-// says afterwards whether the kernel killed for memory.
+// says afterwards whether the kernel killed for memory. With a bound for all groups together, no replica and no number of them
+// takes the memory that is left to the gateway.
 //
 // The package makes cgroups only below the gateway's own, changes no limit of that one, moves no process except the
-// gateway and what the gateway has started, and never logs. A gateway without limits to enforce should not call Open;
-// then nothing is made. A replica that runs as root can leave its group: cgroups protect against faults, not against an
+// gateway and what the gateway has started, and never logs. A gateway without a limit or bound to enforce should not call
+// Open; then nothing is made. A replica that runs as root can leave its group: cgroups protect against faults, not against an
 // attacker.
 //
 // # Where groups are
 //
-//	<the gateway's cgroup>/xebec-<pid>-<start>/<model>-<number>     one for each replica that has limits
-//	<the gateway's cgroup>/xebec-<pid>-<start>/gateway              version 2: the gateway itself
+//	<the gateway's cgroup>/xebec-<pid>-<start>/<model>-<number>           version 1: one for each replica that is limited
+//	<the gateway's cgroup>/xebec-<pid>-<start>/replicas/<model>-<number>  version 2: the same
+//	<the gateway's cgroup>/xebec-<pid>-<start>/gateway                    version 2: the gateway itself
 //
 // Pid and start (in ticks since boot, proc_pid_stat(5)) identify a process uniquely. Open removes the directories of
 // processes that have ended, and kills what is left in their groups.
@@ -28,8 +30,8 @@
 // children have a controller only if every cgroup above enables it for its children, and a cgroup that does so holds no
 // processes itself. So the gateway moves into a leaf if it is alone in its cgroup, as systemd requires of a service
 // with Delegate=yes. If other processes are there too, for instance a shell, it moves nothing, and Able says what to
-// do. All three controllers are enabled at once. From then on, when processor time is short, the gateway's leaf and the
-// groups share it equally.
+// do. All three controllers are enabled at once. From then on, when processor time is short, each group has one share of it,
+// and the gateway's leaf as many as there are processors.
 //
 // # How a process gets in
 //
@@ -44,7 +46,8 @@
 //
 // Memory is what the group's processes hold in RAM, including shared memory and cached files; cached files are dropped
 // first. There is no swap. When nothing can be freed the kernel kills: in version 2 the whole group, in version 1 its
-// largest process. PIDs: the fork that exceeds the limit fails with EAGAIN. Processor time: CPUMillis = 1500 is 150 ms
+// largest process. The directory of all groups has the bound: a group that exceeds it alone is killed, and of several that
+// exceed it together one, which the kernel chooses by their OOM scores, mostly the largest. PIDs: the fork that exceeds the limit fails with EAGAIN. Processor time: CPUMillis = 1500 is 150 ms
 // in every 100 ms, over all processors; a group that has used its quota waits for the next period. A group with a limit
 // of processor time is one unit for the scheduler, which does not compare niceness across such units; [Group.SetQuiet] is
 // for replicas that should yield. Their common directory has the weight of all of them together, so that ten busy

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ const (
 	// ratio of a thread of niceness 19 to one of niceness 0: 15 to 1024.
 	normalShares, quietShares = 1024, 15
 	normalWeight, quietWeight = 100, 1
-	maxShares                 = 262_144
+	maxShares, maxWeight      = 262_144, 10_000
 )
 
 // created numbers the groups of this process.
@@ -40,6 +41,7 @@ var created atomic.Uint64
 type Group struct {
 	manager       *Manager
 	limits        containers.Limits
+	oomsBefore    int // see Events.OverBound
 	parts         []part
 	places        Places
 	sharesCounted bool
@@ -53,27 +55,27 @@ type part struct {
 }
 
 // Create makes a group with those limits of CPUMillis, MemoryBytes and PIDs that can be enforced. Limits of 0, and
-// those for which [Manager.Unsupported] returns an error, are left out. Name is for operators who look at cgroups; a number
-// makes it unique. The error says what could not be set; then nothing is left of the group.
+// those for which [Manager.Unsupported] returns an error, are left out. A group without a limit of memory has the bound of all
+// groups. Name is for operators who look at cgroups; a number makes it unique. The error says what could not be set; then nothing is left of the group.
 func (m *Manager) Create(name string, limits containers.Limits) (*Group, error) {
 	g := &Group{manager: m, limits: limits}
 	own := label(name) + "-" + strconv.FormatUint(created.Add(1), 10)
 	for _, h := range m.hierarchies {
 		limited := false
 		for _, r := range h.resources {
-			limited = limited || hasLimit(limits, r)
+			limited = limited || g.limited(r)
 		}
 		if !limited {
 			continue
 		}
-		p := part{hierarchy: h, dir: path.Join(h.base, own)}
-		err := m.mkdir(h.base) // another Manager of this process may have removed it
+		p := part{hierarchy: h, dir: path.Join(h.groups, own)}
+		err := m.remake(&h)
 		if err == nil {
 			err = m.files.mkdir(p.dir)
 		}
 		if err != nil {
 			g.Remove()
-			return nil, fmt.Errorf("make the replica's cgroup: %w", refusal(h.base, h.unified, err))
+			return nil, fmt.Errorf("make the replica's cgroup: %w", refusal(h.groups, h.unified, err))
 		}
 		g.parts = append(g.parts, p)
 		if err := g.limit(p); err != nil {
@@ -88,7 +90,46 @@ func (m *Manager) Create(name string, limits containers.Limits) (*Group, error) 
 	}
 	g.sharesCounted = true
 	g.updateShares(1)
+	for _, p := range g.parts {
+		if p.hierarchy.unified && slices.Contains(p.hierarchy.resources, Memory) {
+			g.oomsBefore = m.ooms(p.hierarchy)
+		}
+	}
 	return g, nil
+}
+
+// remake makes the directories that groups are made in, if another Manager of this process has removed them.
+func (m *Manager) remake(h *hierarchy) error {
+	err := m.files.mkdir(h.groups)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		err = m.makeParents(h)
+	}
+	for _, r := range h.resources {
+		if err == nil {
+			err = m.delegate(h, r)
+		}
+		if err == nil && r == Memory {
+			err = m.boundAll(h)
+		}
+	}
+	return err
+}
+
+// ooms is how often the groups of a hierarchy of version 2 together have run out of memory.
+func (m *Manager) ooms(h hierarchy) int {
+	b, err := m.files.read(path.Join(h.groups, "memory.events.local"))
+	if err != nil { // before Linux 5.2; it includes those of the groups
+		b, _ = m.files.read(path.Join(h.groups, "memory.events"))
+	}
+	return parseCount(b, "oom")
+}
+
+// limited reports whether the group limits a resource, by a limit of its own or by the bound of all.
+func (g *Group) limited(r Resource) bool {
+	return hasLimit(g.limits, r) || r == Memory && g.manager.bound > 0
 }
 
 // hasLimit reports whether there is a limit for a resource.
@@ -127,10 +168,14 @@ type setting struct {
 // limit sets the limits of one part.
 func (g *Group) limit(p part) error {
 	for _, r := range p.hierarchy.resources {
-		if !hasLimit(g.limits, r) {
+		all := settings(g.limits, r, p.hierarchy)
+		switch {
+		case !g.limited(r):
 			continue
+		case !hasLimit(g.limits, r): // it has the bound of all
+			all = slices.DeleteFunc(all, func(s setting) bool { return s.file != wholeGroup })
 		}
-		for _, s := range settings(g.limits, r, p.hierarchy) {
+		for _, s := range all {
 			err := g.manager.files.write(path.Join(p.dir, s.file), s.value)
 			switch {
 			case err == nil || s.optional && errors.Is(err, fs.ErrNotExist):
@@ -144,6 +189,9 @@ func (g *Group) limit(p part) error {
 	return nil
 }
 
+// wholeGroup is the file that says that the kernel kills all processes of a group, or none.
+const wholeGroup = "memory.oom.group"
+
 func settings(l containers.Limits, r Resource, h hierarchy) []setting {
 	memory, pids := strconv.FormatInt(l.MemoryBytes, 10), strconv.Itoa(l.PIDs)
 	quota := strconv.FormatInt(max(minQuotaMicros, l.CPUMillis*periodMicros/1000), 10)
@@ -152,7 +200,7 @@ func settings(l containers.Limits, r Resource, h hierarchy) []setting {
 	case r == Memory && h.unified:
 		// Swap would let a replica grow and make it slow. If one process of a replica is killed, kill all: half a
 		// replica is useless.
-		return []setting{{"memory.max", memory, false}, {"memory.swap.max", "0", true}, {"memory.oom.group", "1", true}}
+		return []setting{{"memory.max", memory, false}, {"memory.swap.max", "0", true}, {wholeGroup, "1", true}}
 	case r == Memory:
 		// Without swap accounting there is no limit for both together; then tell the kernel to swap last.
 		return []setting{{"memory.limit_in_bytes", memory, false}, {"memory.memsw.limit_in_bytes", memory, true}, {"memory.swappiness", "0", true}}
@@ -210,19 +258,23 @@ func (g *Group) SetQuiet(quiet bool) error {
 }
 
 // updateShares keeps the share of the directory of all groups proportional to their number, so that limited replicas
-// get no less than if each was beside the gateway. This applies to version 1 only: in version 2 the gateway is among
-// them.
+// get no less than if each was beside the gateway.
 func (g *Group) updateShares(by int) {
 	m := g.manager
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range g.parts {
-		base := p.hierarchy.base
+		all := p.hierarchy.groups
 		for _, r := range p.hierarchy.resources {
-			if r == CPU && !p.hierarchy.unified {
-				m.shared[base] += by
-				_ = m.files.write(path.Join(base, "cpu.shares"), strconv.Itoa(min(maxShares, normalShares*max(1, m.shared[base]))))
+			if r != CPU {
+				continue
 			}
+			m.shared[all] += by
+			file, value := "cpu.shares", min(maxShares, normalShares*max(1, m.shared[all]))
+			if p.hierarchy.unified {
+				file, value = "cpu.weight", min(maxWeight, normalWeight*max(1, m.shared[all]))
+			}
+			_ = m.files.write(path.Join(all, file), strconv.Itoa(value))
 		}
 	}
 }
@@ -230,9 +282,9 @@ func (g *Group) updateShares(by int) {
 // Events is what happened to a group.
 type Events struct {
 	// OOMKills is how many of its processes the kernel has killed for memory. OverLimit: the group had reached its own
-	// limit; otherwise the host, or a cgroup above, ran out.
-	OOMKills  int
-	OverLimit bool
+	// limit. OverBound: all groups together had reached their bound. With neither the host, or a cgroup above, ran out.
+	OOMKills             int
+	OverLimit, OverBound bool
 	// PIDsRefused is how often a process or thread was refused because there were too many.
 	PIDsRefused int
 }
@@ -247,15 +299,19 @@ func (g *Group) Events() Events {
 	for _, p := range g.parts {
 		for _, r := range p.hierarchy.resources {
 			switch {
-			case !hasLimit(g.limits, r):
+			case !g.limited(r):
 			case r == Memory && p.hierarchy.unified:
 				b := read(p.dir, "memory.events")
 				ev.OOMKills, ev.OverLimit = parseCount(b, "oom_kill"), parseCount(b, "oom") > 0
+				ev.OverBound = g.manager.bound > 0 && g.manager.ooms(p.hierarchy) > g.oomsBefore
 			case r == Memory:
 				ev.OOMKills = parseCount(read(p.dir, "memory.oom_control"), "oom_kill")
 				// Not every kernel keeps the counts of failed charges (memory.failcnt).
-				peak, err := strconv.ParseInt(strings.TrimSpace(string(read(p.dir, "memory.max_usage_in_bytes"))), 10, 64)
-				ev.OverLimit = err == nil && peak > g.limits.MemoryBytes-chargeBytes
+				reached := func(dir string, limit int64) bool {
+					peak, err := strconv.ParseInt(strings.TrimSpace(string(read(dir, "memory.max_usage_in_bytes"))), 10, 64)
+					return limit > 0 && err == nil && peak > limit-chargeBytes
+				}
+				ev.OverLimit, ev.OverBound = reached(p.dir, g.limits.MemoryBytes), reached(p.hierarchy.groups, g.manager.bound)
 			case r == PIDs:
 				ev.PIDsRefused = parseCount(read(p.dir, "pids.events"), "max")
 			}

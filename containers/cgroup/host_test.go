@@ -24,7 +24,7 @@ const patience = 30 * time.Second
 
 func openHost(t *testing.T) *Manager {
 	t.Helper()
-	m := Open("/")
+	m := Open("/", 0)
 	t.Cleanup(m.Close)
 	for _, r := range resources {
 		if err := m.Unsupported(r); err != nil {
@@ -325,6 +325,50 @@ func TestHostLeft(t *testing.T) {
 	}
 }
 
+// Groups without a limit are in a directory that bounds them together.
+func TestHostBound(t *testing.T) {
+	m := Open("/", 64<<20)
+	t.Cleanup(m.Close)
+	var groups []*Group
+	for range 2 {
+		g, err := m.Create("test", containers.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Remove()
+		groups = append(groups, g)
+	}
+	if why := m.Unsupported(Memory); why != nil {
+		t.Logf("cannot be bounded here: %v", why)
+		if len(groups[0].parts) != 0 {
+			t.Errorf("parts %+v", groups[0].parts)
+		}
+		return
+	}
+	h := groups[0].parts[0].hierarchy
+	file := "memory.limit_in_bytes"
+	if h.unified {
+		file = "memory.max"
+	}
+	if got := value(t, h.groups, file); got != "67108864" {
+		t.Errorf("all are bounded by %s", got)
+	}
+	for _, g := range groups {
+		if dir := g.parts[0].dir; path.Dir(dir) != h.groups || value(t, dir, file) == "67108864" {
+			t.Errorf("%s has the limit %s: expected none of its own", dir, value(t, dir, file))
+		}
+		pid := forked(t, g.Places(), "/bin/sh", "-c", `head -c 50331648 /dev/zero | tail -c 50331648 | { sleep 1000; cat >/dev/null; }`)
+		if err := g.Places().Add(pid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over := func(g *Group) bool {
+		ev := g.Events()
+		return ev.OOMKills > 0 && ev.OverBound && !ev.OverLimit
+	}
+	until(t, "the kernel kills in one of them", func() bool { return over(groups[0]) || over(groups[1]) })
+}
+
 // Groups with a limit of processor time together have the weight that they would have beside the gateway.
 func TestHostWeight(t *testing.T) {
 	m := openHost(t)
@@ -343,7 +387,7 @@ func TestHostWeight(t *testing.T) {
 			if p.hierarchy.unified {
 				continue
 			}
-			if got := value(t, p.hierarchy.base, "cpu.shares"); got != shares {
+			if got := value(t, p.hierarchy.groups, "cpu.shares"); got != shares {
 				t.Errorf("weight of the groups %s, expected %s", got, shares)
 			}
 		}
@@ -370,7 +414,7 @@ func TestHostWeight(t *testing.T) {
 
 // A machine without /proc has a reason for each resource, and groups without places.
 func TestNoProc(t *testing.T) {
-	m := Open(t.TempDir())
+	m := Open(t.TempDir(), 0)
 	defer m.Close()
 	for _, r := range resources {
 		if err := m.Unsupported(r); err == nil || !strings.Contains(err.Error(), "/proc/self/mountinfo") {

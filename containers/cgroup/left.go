@@ -33,8 +33,12 @@ func (m *Manager) removeLeft(own string) {
 			continue
 		}
 		groups, _ := m.files.list(path.Join(own, name))
+		inside, _ := m.files.list(path.Join(own, name, together))
+		for _, group := range inside {
+			groups = append(groups, path.Join(together, group))
+		}
 		for _, group := range groups {
-			if group == leaf { // processes there were not started by the gateway as a replica
+			if group == leaf || group == together { // processes in the leaf were not started by the gateway as a replica
 				continue
 			}
 			dir := path.Join(own, name, group)
@@ -45,6 +49,7 @@ func (m *Manager) removeLeft(own string) {
 				_ = m.removeTree(dir, nested)
 			}
 		}
+		_ = m.files.rmdir(path.Join(own, name, together))
 		_ = m.files.rmdir(path.Join(own, name, leaf))
 		_ = m.files.rmdir(path.Join(own, name))
 	}

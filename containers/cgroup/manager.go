@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,15 +36,18 @@ const (
 	// leaf is the gateway's own cgroup in version 2, which requires it to move out of the groups' parent. A group's
 	// name ends in a number, so they do not collide.
 	leaf = "gateway"
+	// together holds all groups in version 2, where the gateway is in a cgroup beside it.
+	together = "replicas"
 	// moveTries bounds how often the gateway's processes are moved: some may have forked meanwhile.
 	moveTries = 16
 )
 
-// hierarchy is where groups are made for some of the resources: in base, inside the gateway's own cgroup.
+// hierarchy is where groups are made for some of the resources: in groups, which is base or in it. base is inside the
+// gateway's own cgroup.
 type hierarchy struct {
-	unified   bool
-	own, base string
-	resources []Resource
+	unified           bool
+	own, base, groups string
+	resources         []Resource
 	// leavable: a thread that has entered a group can return to own. Version 1 only.
 	leavable bool
 }
@@ -54,22 +58,25 @@ type Manager struct {
 	root  string // of files, for callers that open them directly
 	name  string // the name of every base
 	pid   int
+	// bound is the memory of all groups together; 0: there is none.
+	bound int64
 
 	hierarchies []hierarchy
 	reasons     map[Resource]error // why a resource has no hierarchy
 
 	mu sync.Mutex
-	// shared counts the groups that share the weight of a version 1 base.
+	// shared counts the groups that share the weight of their common directory.
 	shared map[string]int
 }
 
 // Open finds out where groups can be made and for which resources, and makes the directory for them; Able reports the
 // result. It removes what gateways that have ended have left there. Root is "/"; otherwise /proc and /sys are looked up
-// below it.
-func Open(root string) *Manager { return open(host(root), root, os.Getpid()) }
+// below it. With a bound, which is in bytes, all groups together have no more memory than that, and every group is bounded
+// by it; 0: none.
+func Open(root string, bound int64) *Manager { return open(host(root), root, os.Getpid(), bound) }
 
-func open(f files, root string, pid int) *Manager {
-	m := &Manager{files: f, root: root, pid: pid, reasons: map[Resource]error{}, shared: map[string]int{}}
+func open(f files, root string, pid int, bound int64) *Manager {
+	m := &Manager{files: f, root: root, pid: pid, bound: bound, reasons: map[Resource]error{}, shared: map[string]int{}}
 	mounts, err := f.read("/proc/self/mountinfo")
 	var membership []byte
 	if err == nil {
@@ -125,10 +132,22 @@ func (m *Manager) find(mounts []procfs.Mount, paths map[string]string) {
 		i := slices.IndexFunc(m.hierarchies, func(h hierarchy) bool { return h.own == dir })
 		if i < 0 {
 			i = len(m.hierarchies)
-			m.hierarchies = append(m.hierarchies, hierarchy{unified: isUnified, own: dir, base: path.Join(dir, m.name)})
+			base := path.Join(dir, m.name)
+			h := hierarchy{unified: isUnified, own: dir, base: base, groups: base}
+			if isUnified {
+				h.groups = path.Join(base, together)
+			}
+			m.hierarchies = append(m.hierarchies, h)
 		}
 		m.hierarchies[i].resources = append(m.hierarchies[i].resources, r)
 	}
+}
+
+// weigh gives the gateway's leaf the weight of as many replicas as there are processors, so that its threads together
+// have no less than if each was beside one replica. Not every kernel has the file.
+func (m *Manager) weigh(h *hierarchy) {
+	weight := strconv.Itoa(min(maxWeight, normalWeight*runtime.NumCPU()))
+	_ = m.files.write(path.Join(h.base, leaf, "cpu.weight"), weight)
 }
 
 // outOfLeaf is the cgroup in which a gateway has its own directory, for a process in the leaf of that directory: another Manager of
@@ -145,19 +164,25 @@ func outOfLeaf(dir string) string {
 
 // prepare makes a hierarchy's base, and drops the resources that cannot be limited there.
 func (m *Manager) prepare(h *hierarchy) {
-	if err := m.mkdir(h.base); err != nil {
+	if err := m.makeParents(h); err != nil {
 		for _, r := range h.resources {
 			m.reasons[r] = refusal(h.own, h.unified, err)
 		}
 		h.resources = nil
 		return
 	}
+	if h.unified {
+		defer m.weigh(h)
+	}
 	h.leavable = !h.unified && m.files.write(path.Join(h.own, "tasks"), "") == nil
 	able := h.resources[:0]
 	for _, r := range h.resources {
 		err := m.delegate(h, r)
-		if file := settings(containers.Limits{}, r, *h)[0].file; err == nil && m.files.write(path.Join(h.base, file), "") != nil {
+		if file := settings(containers.Limits{}, r, *h)[0].file; err == nil && m.files.write(path.Join(h.groups, file), "") != nil {
 			err = fmt.Errorf("this kernel's cgroups have no %s: it was built without it, or it is disabled on the kernel's command line", file)
+		}
+		if err == nil && r == Memory {
+			err = m.boundAll(h)
 		}
 		if err != nil {
 			m.reasons[r] = err
@@ -166,8 +191,44 @@ func (m *Manager) prepare(h *hierarchy) {
 		}
 	}
 	if h.resources = able; len(able) == 0 {
-		_ = m.files.rmdir(h.base) // fails if another Manager of this process, or the gateway itself, is in it
+		m.removeParents(h)
 	}
+}
+
+// makeParents makes the directories that groups are made in.
+func (m *Manager) makeParents(h *hierarchy) error {
+	err := m.mkdir(h.base)
+	if err == nil && h.groups != h.base {
+		err = m.mkdir(h.groups)
+	}
+	return err
+}
+
+// removeParents removes them. It fails if another Manager of this process, or the gateway itself, is in there.
+func (m *Manager) removeParents(h *hierarchy) {
+	if h.groups != h.base {
+		_ = m.files.rmdir(h.groups)
+	}
+	_ = m.files.rmdir(h.base)
+}
+
+// boundAll bounds the memory of all groups together.
+func (m *Manager) boundAll(h *hierarchy) error {
+	if m.bound <= 0 {
+		return nil
+	}
+	bytes := strconv.FormatInt(m.bound, 10)
+	all := []setting{{"memory.max", bytes, false}, {"memory.swap.max", "0", true}}
+	if !h.unified { // a group inherits that its parent's limit binds it, and the swappiness
+		all = []setting{{"memory.use_hierarchy", "1", true}, {"memory.limit_in_bytes", bytes, false}, {"memory.swappiness", "0", true}}
+	}
+	for _, s := range all {
+		file := path.Join(h.groups, s.file)
+		if err := m.files.write(file, s.value); err != nil && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
+			return fmt.Errorf("the memory of all replicas together cannot be bounded: write %s to %s: %w", s.value, file, err)
+		}
+	}
+	return nil
 }
 
 func (m *Manager) mkdir(dir string) error {
@@ -196,7 +257,7 @@ func refusal(dir string, isUnified bool, err error) error {
 	}
 }
 
-// delegate enables a controller for the groups: own must have it and enable it for base, which enables it for the
+// delegate enables a controller for the groups: own must have it and enable it for base, and so on down to the
 // groups. In version 1 every cgroup has the controllers of its hierarchy.
 func (m *Manager) delegate(h *hierarchy, r Resource) error {
 	if !h.unified {
@@ -218,6 +279,9 @@ func (m *Manager) delegate(h *hierarchy, r Resource) error {
 	}
 	if err == nil {
 		err = m.enable(h.base, r)
+	}
+	if err == nil {
+		err = m.enable(h.groups, r)
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("the gateway may not change %s/cgroup.subtree_control: %s", h.own, ownUnit)
@@ -322,7 +386,7 @@ func (m *Manager) Unsupported(r Resource) error { return m.reasons[r] }
 // Close removes the directories of the groups if they are empty. A cgroup that the gateway itself has moved to stays
 // while it runs.
 func (m *Manager) Close() {
-	for _, h := range m.hierarchies {
-		_ = m.files.rmdir(h.base)
+	for i := range m.hierarchies {
+		m.removeParents(&m.hierarchies[i])
 	}
 }

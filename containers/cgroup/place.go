@@ -143,8 +143,12 @@ func (p Place) pids() []int {
 // process that outlives the gateway.
 func (ps Places) Remove() {
 	for _, p := range ps {
+		all := filepath.Dir(p.Dir)
 		_ = syscall.Rmdir(p.Dir)
-		_ = syscall.Rmdir(filepath.Dir(p.Dir))
+		_ = syscall.Rmdir(all)
+		if filepath.Base(all) == together {
+			_ = syscall.Rmdir(filepath.Dir(all))
+		}
 	}
 }
 

@@ -179,10 +179,11 @@ const (
 	// gatewayPID is the gateway of these tests, and baseDir where it makes its groups.
 	gatewayPID = 100
 	baseDir    = ownDir + "/xebec-100-1000"
+	allDir     = baseDir + "/replicas"
 )
 
 // openTree opens a Manager over a tree. Its files do not exist on the host, where Kill looks.
-func openTree(t *testing.T, tr *tree) *Manager { return open(tr, t.TempDir(), gatewayPID) }
+func openTree(t *testing.T, tr *tree) *Manager { return open(tr, t.TempDir(), gatewayPID, 0) }
 
 func checkAble(t *testing.T, m *Manager, want map[Resource]string) {
 	t.Helper()
@@ -255,6 +256,61 @@ func TestUnifiedAlone(t *testing.T) {
 	}
 }
 
+// Groups that are bounded together are in one cgroup that has the bound, beside the gateway. One without a limit of its own has no
+// other, and is killed as a whole. An exit is blamed on the bound only if it was reached in the group's time.
+func TestUnifiedBound(t *testing.T) {
+	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1})
+	m := open(tr, t.TempDir(), gatewayPID, 1<<30)
+	checkAble(t, m, nil)
+	all := tr.groups[allDir].values
+	if all["memory.max"] != "1073741824" {
+		t.Errorf("the bound of all is %q", all["memory.max"])
+	}
+	if own := tr.groups[baseDir].values["memory.max"]; own != "" {
+		t.Errorf("the gateway is bounded too, by %q", own)
+	}
+	all["memory.events.local"] = "oom 2\n"
+	g, err := m.Create("m", containers.Limits{})
+	if err != nil || len(g.parts) != 1 {
+		t.Fatalf("group %+v, error %v", g, err)
+	}
+	values := tr.groups[g.parts[0].dir].values
+	if len(values) != 1 || values["memory.oom.group"] != "1" {
+		t.Errorf("values %v: expected that it is killed as a whole, and no limit", values)
+	}
+	limited, err := m.Create("m", containers.Limits{MemoryBytes: 64 << 20})
+	if err != nil || tr.groups[limited.parts[0].dir].values["memory.max"] != "67108864" {
+		t.Errorf("group %+v, error %v: expected its own limit", limited, err)
+	}
+	if weight := all["cpu.weight"]; weight != "200" {
+		t.Errorf("two groups together weigh %s: expected 200", weight)
+	}
+	values["memory.events"] = "oom 0\noom_kill 1\n"
+	if ev := g.Events(); ev != (Events{OOMKills: 1}) {
+		t.Errorf("events %+v: the bound was reached before", ev)
+	}
+	all["memory.events.local"] = "oom 3\n"
+	if ev := g.Events(); ev != (Events{OOMKills: 1, OverBound: true}) {
+		t.Errorf("events %+v", ev)
+	}
+	delete(all, "memory.events.local") // before Linux 5.2
+	all["memory.events"] = "oom 3\n"
+	if ev := g.Events(); ev != (Events{OOMKills: 1, OverBound: true}) {
+		t.Errorf("events of an old kernel %+v", ev)
+	}
+	g.Remove()
+	limited.Remove()
+	m.Close()
+	if tr.groups[allDir] != nil {
+		t.Error("the directory of all is left")
+	}
+	if g, err = m.Create("m", containers.Limits{}); err != nil || tr.groups[allDir].values["memory.max"] != "1073741824" {
+		t.Errorf("group %+v, error %v: the directory of all has no bound when it was made again", g, err)
+	}
+	tr.denied[allDir+"/memory.swap.max"] = syscall.EINVAL
+	checkAble(t, open(tr, t.TempDir(), gatewayPID, 1<<30), map[Resource]string{Memory: "together cannot be bounded"})
+}
+
 // Limits that are not set make no group, and no limit in one.
 func TestUnifiedSomeLimits(t *testing.T) {
 	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1})
@@ -291,7 +347,7 @@ func TestUnifiedRefused(t *testing.T) {
 		{"a threaded one", alone, func(tr *tree) { tr.denied[ownDir+"/cgroup.subtree_control"] = syscall.EOPNOTSUPP }, all("not supported")},
 		{"no processor time", alone, func(tr *tree) { tr.groups[path.Dir(ownDir)].on = []string{"memory", "pids"} },
 			map[Resource]string{CPU: "the controller cpu is not enabled"}},
-		{"a kernel without cpu.max", alone, func(tr *tree) { tr.denied[baseDir+"/cpu.max"] = syscall.ENOENT }, map[Resource]string{CPU: "have no cpu.max"}},
+		{"a kernel without cpu.max", alone, func(tr *tree) { tr.denied[allDir+"/cpu.max"] = syscall.ENOENT }, map[Resource]string{CPU: "have no cpu.max"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var pids []int
@@ -328,7 +384,7 @@ func TestUnifiedRefused(t *testing.T) {
 func TestUnifiedCreateFails(t *testing.T) {
 	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1})
 	m := openTree(t, tr)
-	next := path.Join(baseDir, "m-"+strconv.FormatUint(created.Load()+1, 10))
+	next := path.Join(allDir, "m-"+strconv.FormatUint(created.Load()+1, 10))
 	tr.denied[next+"/pids.max"] = syscall.EINVAL
 	if g, err := m.Create("m", allLimits); err == nil || !strings.Contains(err.Error(), "limits.pids") || !strings.Contains(err.Error(), next) {
 		t.Errorf("group %+v, error %v: expected an error that names the limit and the file", g, err)
@@ -336,7 +392,7 @@ func TestUnifiedCreateFails(t *testing.T) {
 	if tr.groups[next] != nil {
 		t.Error("the group is still there")
 	}
-	tr.denied[baseDir] = syscall.EAGAIN
+	tr.denied[allDir] = syscall.EAGAIN
 	if _, err := m.Create("m", allLimits); err == nil || !strings.Contains(err.Error(), "cgroup.max.descendants") {
 		t.Errorf("error %v", err)
 	}
@@ -347,6 +403,7 @@ func TestUnifiedLeft(t *testing.T) {
 	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1, 70: 1, 71: 1})
 	for _, dir := range []string{
 		"xebec-69-690", "xebec-69-690/m-1", "xebec-69-690/m-1/deep", "xebec-69-690/gateway", // ended
+		"xebec-67-670", "xebec-67-670/replicas", "xebec-67-670/replicas/m-1", "xebec-67-670/replicas/m-1/deep", "xebec-67-670/replicas/m-2",
 		"xebec-70-1", "xebec-70-1/m-1", // its pid has been reused
 		"xebec-71-710", "xebec-71-710/m-1", // it still runs
 		"xebec-68-680", "xebec-68-680/gateway", // a process is still in its leaf
@@ -401,7 +458,7 @@ func TestUnifiedSuccessor(t *testing.T) {
 	leafDir := baseDir + "/gateway"
 	tr.groups[leafDir].pids = append(tr.groups[leafDir].pids, next)
 	tr.see(next)
-	m := open(tr, "/", next)
+	m := open(tr, "/", next, 0)
 	checkAble(t, m, nil)
 	if base := m.hierarchies[0].base; path.Dir(base) != ownDir || base == baseDir {
 		t.Errorf("the second gateway makes its groups in %s", base)

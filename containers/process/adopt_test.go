@@ -144,7 +144,7 @@ func TestAdoptsOnlyItsOwn(t *testing.T) {
 	out.until(t, "ready")
 	k := other.(*instance).link
 	for what, pid := range map[string]int{"this process": os.Getpid(), "the first process": 1, "another worker": other.PID(), "no process": 1<<31 - 1} {
-		in, fds, err := k.open("/bin/true", launch(2, "sleep", out))
+		in, fds, err := k.open("/bin/true", launch(2, "sleep", out), false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -64,7 +64,7 @@
 //	  - A filter that forbids the system calls of debuggers, mounts, namespaces, io_uring, BPF, keys and modules.
 //	  - No capabilities. A replica of a root gateway has a user of its own, if other users may read the model and its
 //	    program.
-//	  - At most 4096 processes and threads.
+//	  - At most 4096 processes and threads, and a part of the memory that all replicas have together (below).
 //
 // A machine may refuse some of it: an old kernel, a container, a distribution that restricts user namespaces. Without
 // namespaces, Landlock hides the files and forbids TCP instead, and the rest holds. [containers.IsolationReporter] says
@@ -76,11 +76,13 @@
 // # Limits
 //
 // Open files and data are limits of each process (prlimit). A launch that limits memory, processor time or the number
-// of processes gets a cgroup, if the machine lets the gateway make them (package cgroup). The reaper starts the worker
+// of processes gets a cgroup, if the machine lets the gateway make them (package cgroup), and so does every other launch if
+// [Config].MemoryBytes bounds all replicas together. The reaper starts the worker
 // inside it, so that nothing the worker does precedes it, and kills everything in it when the worker is killed or ends.
 // The gateway removes it. [containers.Exit] then says in words that the kernel killed the worker for memory, or that
 // processes were refused. Without cgroups, memory is bounded for each process instead (RLIMIT_DATA), and the other two
-// are not limited; [Runtime.Unenforced] says so, for the log and for descriptions of a model. Without such limits no
+// are not limited; [Runtime.Unenforced] says so, for the log and for descriptions of a model. The bound of all is a layer of
+// isolation: an instance has it or says why not, and a strict launch without it is refused. Without limits and bound no
 // cgroup is made or looked for.
 //
 // # Quiet launches
@@ -131,7 +133,7 @@
 //     import a module, has threads or open files that a fork does not preserve, has imported for more than 30 s, or has
 //     ended; or there is no room for a zygote.
 //   - A zygote imports at the lowest priority, like a quiet launch, until a launch that is not quiet waits for it. It
-//     has the gateway's priority when it forks. It is no replica: no limits apply to it, and its memory (120 MiB with
+//     has the gateway's priority when it forks. It is no replica: no limits and no bound apply to it, and its memory (120 MiB with
 //     scikit-learn) counts as the gateway's. Memory that a forked worker has not written to stays shared with the
 //     zygote.
 //

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -40,10 +41,9 @@ type instance struct {
 	// layers and missing are what isolates it: see [containers.IsolationReporter].
 	layers, missing []string
 
-	// limits are those of its processes, and those of its cgroup, which may be nil. lowShare: the group was made with
-	// the least share of processors. killed is set when the owner has requested the kill.
-	limits   containers.Limits
-	group    *cgroup.Group
+	// lowShare: its group was made with the least share of processors. killed is set when the owner has requested the
+	// kill.
+	confinement
 	lowShare bool
 	killed   atomic.Bool
 
@@ -66,6 +66,14 @@ func (in *instance) Exit() containers.Exit   { return in.exit }
 
 // Isolation implements [containers.IsolationReporter].
 func (in *instance) Isolation() (layers, missing []string) { return in.layers, in.missing }
+
+// isolated says what isolates it: layers and missing without its cgroup, which the launcher does not know.
+func (in *instance) isolated(layers, missing []string) {
+	in.layers, in.missing = layers, missing
+	if in.bound > 0 && len(layers) > 0 {
+		in.layers = append(slices.Clone(layers), layerMemory)
+	}
+}
 
 // Signal implements [containers.Instance]. SIGTERM goes to the replica's first process only, as with a container
 // engine, so that its helpers live until it has drained. SIGKILL goes to its whole process group, and processes that
@@ -218,7 +226,7 @@ func (in *instance) finish(exit containers.Exit) {
 	}
 	in.pumping.Wait()
 	if in.group != nil {
-		exit = explain(exit, in.group.Events(), in.limits, in.killed.Load())
+		exit = in.explain(exit, in.group.Events(), in.killed.Load())
 		in.ungroup()
 	}
 	in.exit = exit

@@ -19,6 +19,8 @@ type Config struct {
 	Hidden []string
 	// Sockets is the directory in which the sockets of replicas appear. What is forked from a zygote sees all of it.
 	Sockets string
+	// MemoryBytes is what all replicas together may take, where cgroups can be made; 0: there is no such bound.
+	MemoryBytes int64
 	// NoHostNetwork says why no replica may have the host's network; empty: they may.
 	NoHostNetwork string
 }

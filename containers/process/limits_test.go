@@ -132,6 +132,82 @@ func TestMemoryLimitOfAChild(t *testing.T) {
 	}
 }
 
+// hoard allocates without end and never gives anything back; other replicas keep what they have. Its memory is that of a child of
+// its first process, in a session of its own.
+const hoard = `setsid sh -c 'head -c 2147483648 /dev/zero | tail -c 2147483648 >/dev/null' & wait; exit 9`
+
+// Without limits of their own replicas are bounded together. The one that takes more is ended, its exit says so, and its neighbours
+// are not affected. Where there are no cgroups, each says that it lacks this layer and why, and a strict one does not start.
+func TestMemoryOfAll(t *testing.T) {
+	const bound = 96 << 20
+	r, err := New(Config{MemoryBytes: bound})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	out := newOutput()
+	neighbour := shell(t, `trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done`, out)
+	neighbour.Isolation = containers.Isolation{}
+	beside := start(t, r, neighbour)
+	out.until(t, "ready")
+	layers, missing := beside.(containers.IsolationReporter).Isolation()
+	if why := r.cgroups().Unsupported(cgroup.Memory); why != nil {
+		want := "Its memory is not bounded (no memory cgroup): " + why.Error() + "."
+		if slices.Contains(layers, layerMemory) || !slices.ContainsFunc(missing, func(m string) bool { return strings.HasPrefix(m, want) }) {
+			t.Errorf("layers %q, missing %q: expected %q", layers, missing, want)
+		}
+		return
+	}
+	if !slices.Contains(layers, layerMemory) {
+		t.Errorf("layers %q, missing %q: expected %s", layers, missing, layerMemory)
+	}
+	eater := shell(t, hoard, newOutput())
+	eater.Isolation = containers.Isolation{}
+	in := start(t, r, eater)
+	dirs := groupDirs(in)
+	exit := waitExit(t, in)
+	if exit.Cause != containers.OutOfMemory || !strings.Contains(exit.Reason, "all replicas together took more than 96 MiB") || !strings.Contains(exit.Reason, "limits.memory") {
+		t.Errorf("exit %+v: expected that it is blamed on the bound of all", exit)
+	}
+	checkRemoved(t, dirs)
+	limited := shell(t, eat, newOutput())
+	limited.Limits.MemoryBytes = 32 << 20
+	if exit := waitExit(t, start(t, r, limited)); !strings.Contains(exit.Reason, "its memory limit of 32MiB (limits.memory)") {
+		t.Errorf("exit %+v: expected its own limit", exit)
+	}
+	if err := beside.Signal(true); err != nil {
+		t.Fatal(err)
+	}
+	if exit := waitExit(t, beside); exit.Code != 7 || exit.Reason != "" {
+		t.Errorf("the neighbour: exit %+v, expected its own code 7", exit)
+	}
+}
+
+// Without cgroups a replica starts, and says what it lacks; a strict one does not.
+func TestMemoryOfAllWithoutCgroups(t *testing.T) {
+	r, err := New(Config{MemoryBytes: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	r.root = t.TempDir()
+	const want = "Its memory is not bounded (no memory cgroup): cgroups cannot be found: "
+	l := shell(t, `exit 3`, newOutput())
+	l.Isolation = containers.Isolation{}
+	in := start(t, r, l)
+	if _, missing := in.(containers.IsolationReporter).Isolation(); !slices.ContainsFunc(missing, func(m string) bool { return strings.HasPrefix(m, want) }) {
+		t.Errorf("missing %q: expected %q", missing, want)
+	}
+	if exit := waitExit(t, in); exit.Code != 3 {
+		t.Errorf("exit %+v", exit)
+	}
+	l.Isolation.Level = containers.IsolateStrict
+	var permanent *containers.LaunchError
+	if in, err := r.Start(t.Context(), l); !errors.As(err, &permanent) || !strings.Contains(err.Error(), want) {
+		t.Errorf("a strict replica: %v, error %v: expected to be refused with %q", in, err, want)
+	}
+}
+
 // A replica with limits that is killed by its owner, or by any process, was not killed for memory.
 func TestOtherKills(t *testing.T) {
 	r := newRuntime(t)
@@ -358,6 +434,14 @@ func TestExplain(t *testing.T) {
 		killed bool
 		want   string
 	}{
+		{"all over their bound", kill, cgroup.Events{OOMKills: 1, OverBound: true}, false,
+			"ended by SIGKILL: all replicas together took more than 1024 MiB, which is what the machine, or the gateway's cgroup, has for them, and the kernel chose this one; " +
+				"bound each model (limits.memory), or find out what the models hold"},
+		{"a child, all over their bound", containers.Exit{Code: 1}, cgroup.Events{OOMKills: 2, OverBound: true}, false,
+			"exited with code 1, after the kernel had killed 2 of its processes for memory: all replicas together took more than 1024 MiB, which is what the machine, or the gateway's cgroup, " +
+				"has for them, and the kernel chose this one; bound each model (limits.memory), or find out what the models hold"},
+		{"over both", kill, cgroup.Events{OOMKills: 1, OverLimit: true, OverBound: true}, false,
+			"ended by SIGKILL: it took more than its memory limit of 512MiB (limits.memory); raise it, or find out what the model holds"},
 		{"over its limit", kill, cgroup.Events{OOMKills: 1, OverLimit: true}, false,
 			"ended by SIGKILL: it took more than its memory limit of 512MiB (limits.memory); raise it, or find out what the model holds"},
 		{"within its limit", kill, cgroup.Events{OOMKills: 1}, false,
@@ -372,7 +456,8 @@ func TestExplain(t *testing.T) {
 		{"lost", containers.Exit{Code: -1, Reason: "ended with its reaper"}, cgroup.Events{OOMKills: 1}, false, "ended with its reaper"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			exit := explain(tc.exit, tc.ev, limits, tc.killed)
+			c := confinement{limits: limits, bound: 1 << 30}
+			exit := c.explain(tc.exit, tc.ev, tc.killed)
 			if got := exit.String(); got != tc.want {
 				t.Errorf("%q, expected %q", got, tc.want)
 			}

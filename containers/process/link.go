@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/containers"
-	"github.com/xebec-serving/xebec/containers/cgroup"
 )
 
 const (
@@ -43,8 +42,8 @@ type link struct {
 	words *stderrHead
 	// cannotBeQuiet says why the reaper cannot start replicas quietly, nil if it can.
 	cannotBeQuiet error
-	// confined makes the cgroup of a launch, nil if it needs none, and returns the limits for its single processes.
-	confined func(containers.Launch) (*cgroup.Group, containers.Limits, error)
+	// confined makes what bounds a launch from outside.
+	confined func(l containers.Launch, zygote bool) (confinement, error)
 
 	// isolation decides what isolates a launch: see [Runtime.isolation].
 	isolation func(l containers.Launch, path string, env []string, id uint64, zygote bool) *sandbox
@@ -170,13 +169,17 @@ func (k *link) ask(q request, fds ...int) error {
 // launch starts a replica and waits for the answer. The process gets the descriptors of more as 3 and up; the caller
 // keeps owning them.
 func (k *link) launch(ctx context.Context, environ []string, path string, l containers.Launch, more ...int) (*instance, error) {
-	in, fds, err := k.open(path, l)
+	zygote := len(more) > 0
+	in, fds, err := k.open(path, l, zygote)
 	if err != nil {
 		return nil, err
 	}
 	q, err := k.launchRequest(in, environ, l)
 	if err == nil {
-		q.Sandbox = k.isolation(l, path, toStrings(q.Env), in.id, len(more) > 0)
+		q.Sandbox = k.isolation(l, path, toStrings(q.Env), in.id, zygote)
+		if q.Sandbox != nil && in.unbounded != "" {
+			q.Sandbox.Missing = append([]string{in.unbounded}, q.Sandbox.Missing...)
+		}
 		err = k.ask(q, append(slices.Clone(fds), more...)...)
 	}
 	closeAll(fds)
@@ -188,9 +191,9 @@ func (k *link) launch(ctx context.Context, environ []string, path string, l cont
 }
 
 // open makes an instance with its cgroup and the write ends of its output, which the caller closes.
-func (k *link) open(path string, l containers.Launch) (in *instance, writeEnds []int, err error) {
+func (k *link) open(path string, l containers.Launch, zygote bool) (in *instance, writeEnds []int, err error) {
 	in = &instance{link: k, path: path, answered: make(chan error, 1), raised: make(chan struct{}), exited: make(chan struct{})}
-	if in.group, in.limits, err = k.confined(l); err != nil {
+	if in.confinement, err = k.confined(l, zygote); err != nil {
 		return nil, nil, err
 	}
 	in.lowShare = l.Quiet && in.group != nil
@@ -332,7 +335,7 @@ func (k *link) handle(p reply) {
 		if in != nil && in.pid == 0 {
 			in.pid, in.quiet = p.PID, p.Quiet
 			if p.Layers != nil { // an adopted process has its zygote's
-				in.layers, in.missing = p.Layers, p.Missing
+				in.isolated(p.Layers, p.Missing)
 			}
 			in.pump()
 			in.answered <- nil

@@ -19,6 +19,7 @@ type Runtime struct {
 	environ []string
 	zygotes *zygotes
 	root    string // of /proc and /sys, for cgroups
+	memory  int64  // Config.MemoryBytes
 	hidden  []string
 	noHost  string
 	sockets string
@@ -27,7 +28,7 @@ type Runtime struct {
 	uids  int
 
 	limiting sync.Mutex
-	manager  *cgroup.Manager // nil before the first launch with limits that need it
+	manager  *cgroup.Manager // nil before the first launch that needs it
 
 	mu     sync.Mutex
 	link   *link // to the current reaper; nil before the first launch and after a reaper's death
@@ -53,7 +54,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, errors.New("process.MaybeReaper was not called: call it first in main (and in TestMain); otherwise a second copy of the program would run instead of the reaper")
 	}
 	environ := os.Environ()
-	r := &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/", noHost: cfg.NoHostNetwork, sockets: cfg.Sockets, root0: os.Geteuid() == 0, uids: newUIDs()}
+	r := &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/", memory: max(0, cfg.MemoryBytes), noHost: cfg.NoHostNetwork, sockets: cfg.Sockets, root0: os.Geteuid() == 0, uids: newUIDs()}
 	for _, path := range cfg.Hidden {
 		if path, err := filepath.Abs(path); err == nil && path != "/" {
 			r.hidden = append(r.hidden, path)

@@ -46,6 +46,7 @@ const (
 	layerNet      = "no network"
 	layerLandlock = "landlock"
 	layerSeccomp  = "seccomp"
+	layerMemory   = "memory cgroup"
 )
 
 const (

@@ -238,7 +238,7 @@ func (z *zygote) readAnswer(ctx context.Context, wait time.Duration) (forkAnswer
 // fork starts a launch by a fork. The zygote forks, the reaper adopts the process that the zygote names, and releases
 // it. Until then the forked process waits at the read end of a pipe, and ends if the write end is closed.
 func (z *zygote) fork(ctx context.Context, environ []string, path string, l containers.Launch) (*instance, error) {
-	in, fds, err := z.link.open(path, l)
+	in, fds, err := z.link.open(path, l, false)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +283,11 @@ func (z *zygote) child(ctx context.Context, in *instance, environ []string, l co
 	}
 	q.Op, q.PID, q.Zygote = opAdopt, answer.PID, z.in.id
 	q.Path, q.Argv, q.Dir, q.Env = nil, nil, nil, nil
-	in.layers, in.missing = z.in.Isolation()
+	layers, missing := z.in.Isolation()
+	if len(layers) > 0 && in.unbounded != "" {
+		missing = append(slices.Clone(missing), in.unbounded)
+	}
+	in.isolated(layers, missing)
 	return q, gate[1], nil
 }
 

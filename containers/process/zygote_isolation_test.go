@@ -3,6 +3,7 @@ package process
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/cgroup"
 )
 
 // spyScript is a forked model that tries what a model may not do, as far as Python can.
@@ -126,6 +128,76 @@ func TestForkedIsIsolated(t *testing.T) {
 		t.Errorf("exit %+v: expected its own code 7", exit)
 	}
 	waitGone(t, child, other)
+}
+
+// daemonScript is a forked model that leaves a daemon without an environment in a session of its own: its parent has ended.
+const daemonScript = `
+import os, signal, tale
+print("forked" if tale.born != os.getpid() else "alone", flush=True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.execve("/bin/sleep", ["sleep", "1000"], {})
+os.wait()
+print("ready", flush=True)
+signal.pause()
+`
+
+// Such a daemon ends with its replica, while the zygote and its other forks live, wherever the machine gives the replica a cgroup.
+func TestDaemonOfAForkEndsWithIt(t *testing.T) {
+	m := newModels(t, tale)
+	r, err := New(Config{MemoryBytes: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var all [2]containers.Instance
+	var daemons [2]watched
+	for i := range all {
+		out := newOutput()
+		l := m.launch(t, []string{"tale"}, daemonScript, out)
+		l.Isolation = containers.Isolation{}
+		before := map[int]bool{}
+		for _, st := range processes() {
+			before[st.pid] = true
+		}
+		if all[i], err = r.Start(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		if lines := out.until(t, "ready"); lines[0] != "forked" {
+			t.Fatalf("output %q: expected it to be forked", lines)
+		}
+		pid := 0
+		until(t, "the daemon runs", func() bool {
+			for _, st := range descendants(reaperOf(t, r), processes()) {
+				if b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(st.pid), "cmdline")); err == nil && string(b) == "sleep\x001000\x00" && !before[st.pid] {
+					pid = st.pid
+				}
+			}
+			return pid != 0
+		})
+		daemons[i] = watch(t, "a fork's daemon", pid)
+	}
+	z := theZygote(t, r)
+	if err := all[0].Signal(false); err != nil {
+		t.Fatal(err)
+	}
+	waitExit(t, all[0])
+	if able(r, cgroup.Memory) {
+		waitGone(t, daemons[0])
+	}
+	for _, in := range []*instance{all[1].(*instance), z.in} {
+		select {
+		case <-in.Exited():
+			t.Errorf("another one has ended too: %v", in.Exit())
+		default:
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	waitGone(t, daemons[:]...)
 }
 
 // daemonOf returns the child of a process.
