@@ -198,6 +198,17 @@ func (c Config) bodyMemory() int64 {
 	return found.TotalBytes / bodyMemoryShare
 }
 
+// replicaMemory is what all replicas together may take, in bytes: what the machine, or the gateway's cgroup, has for them, or more
+// where the operator says so. 0: it is not known. A smaller --node-memory is what the placement plans with: replicas that outgrow it
+// are taken back, not killed.
+func (c Config) replicaMemory() int64 {
+	found, _ := node.Detect() // what could not be read is 0, and capacity reports it
+	if found.MemoryBytes == 0 {
+		return 0
+	}
+	return max(found.MemoryBytes, c.NodeMemoryBytes)
+}
+
 // nvidiaDevices are the devices that NVIDIA's driver shows: /dev/nvidia0 is gpu0.
 func nvidiaDevices() []string {
 	paths, err := filepath.Glob("/dev/nvidia[0-9]*")
