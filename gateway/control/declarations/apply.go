@@ -1,8 +1,10 @@
 package declarations
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"slices"
 	"sort"
@@ -59,8 +61,20 @@ func (d *Declarations) planApply(ctx context.Context, s *versions.State, set *ma
 		}
 		e.events = append(e.events, d.event(ctx, string(c.Action), c, detail))
 	}
-	e.install = func(s *versions.State) error { return d.put(s, &e.put, e.fresh, versions.Applied) }
+	e.install = func(s *versions.State) error {
+		for _, spec := range e.put.Models {
+			d.replaced(spec.ID())
+		}
+		return d.put(s, &e.put, e.fresh, versions.Applied)
+	}
 	return e, nil
+}
+
+// replaced forgets what the store had of a model that was not in force: another declaration has taken its place, or it was deleted.
+func (d *Declarations) replaced(id api.ModelID) {
+	key := state.ObjectKey{Kind: string(api.KindModel), Name: id.String()}
+	delete(d.problems, key)
+	delete(d.displaced, key)
 }
 
 // put makes in memory what was declared. fresh has the deployments of the models that are new.
@@ -185,7 +199,7 @@ func (d *Declarations) planDeleteModel(ctx context.Context, s *versions.State, i
 		}
 	}
 	if len(gone) == 0 {
-		return nil, api.Errorf(api.NotFound, "no model %s", RefString(id))
+		return d.planDeleteDisplaced(ctx, id)
 	}
 	if f.Source != versions.Applied {
 		return nil, api.Errorf(api.Conflict, "model %s comes from the watched directory %s: remove it there", RefString(id), f.Source)
@@ -243,4 +257,30 @@ func (d *Declarations) checkUnneeded(s *versions.State, f *versions.Family, id a
 		}
 	})
 	return err
+}
+
+// planDeleteDisplaced deletes models of the store that are not in force, so that no function uses them.
+func (d *Declarations) planDeleteDisplaced(ctx context.Context, id api.ModelID) (*edit, error) {
+	e := &edit{}
+	keys := slices.SortedFunc(maps.Keys(d.displaced), func(a, b state.ObjectKey) int { return cmp.Compare(a.Name, b.Name) })
+	for _, key := range keys {
+		spec := d.displaced[key]
+		if spec.Name != id.Name || id.Version != "" && spec.Version != id.Version {
+			continue
+		}
+		c := api.Change{Kind: api.KindModel, Name: spec.Name, Version: spec.Version, Action: api.Deleted}
+		e.changes = append(e.changes, c)
+		e.drop = append(e.drop, key)
+		e.events = append(e.events, d.event(ctx, string(api.Deleted), c, ""))
+	}
+	if len(e.changes) == 0 {
+		return nil, api.Errorf(api.NotFound, "no model %s", RefString(id))
+	}
+	e.install = func(*versions.State) error {
+		for _, c := range e.changes {
+			d.replaced(api.ModelID{Name: c.Name, Version: c.Version})
+		}
+		return nil
+	}
+	return e, nil
 }

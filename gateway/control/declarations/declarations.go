@@ -56,7 +56,7 @@ type Declarations struct {
 	// Guarded by the catalog's lock.
 	watching  []*watched
 	problems  map[state.ObjectKey]string        // objects of the store that are not in force, and why
-	displaced map[state.ObjectKey]api.ModelSpec // models of the store whose names a watched directory has
+	displaced map[state.ObjectKey]api.ModelSpec // models of the store that whyDisplaced keeps out
 
 	rolledOut, retreated atomic.Uint64
 }

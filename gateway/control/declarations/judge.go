@@ -80,8 +80,8 @@ func (d *Declarations) judgeModels(s *versions.State, set *manifest.Set, all *de
 		if m.Device != "" && d.cfg.Host.Devices[m.Device] == nil {
 			return nil, refuse(set, api.KindModel, i, api.InvalidArgument, api.FieldErrors{{Path: "device", Message: fmt.Sprintf("there is no device %q here: expected %s", m.Device, d.cfg.Host.DeviceNames())}})
 		}
-		if m.Run.Network == api.NetworkHost && d.cfg.Host.NoHostNetwork != "" {
-			return nil, refuse(set, api.KindModel, i, api.InvalidArgument, api.FieldErrors{{Path: "run.network", Message: d.cfg.Host.NoHostNetwork}})
+		if err := d.checkNetwork(m); err != nil {
+			return nil, refuse(set, api.KindModel, i, api.InvalidArgument, err)
 		}
 		v := s.Version(m.ID())
 		if f := s.Family(m.Name); f != nil && f.Source != versions.Applied && len(f.Versions) > 0 {
@@ -110,6 +110,15 @@ func (d *Declarations) judgeModels(s *versions.State, set *manifest.Set, all *de
 		changes = append(changes, c)
 	}
 	return changes, nil
+}
+
+// checkNetwork returns why a model may not have the network that it declares. Every way in asks it: a model that was accepted before
+// the rule applied, and one that did not come through the admin port, are refused as well. The error is nil or api.FieldErrors.
+func (d *Declarations) checkNetwork(m *api.ModelSpec) error {
+	if m.Run.Network == api.NetworkHost && d.cfg.Host.NoHostNetwork != "" {
+		return api.FieldErrors{{Path: "run.network", Message: d.cfg.Host.NoHostNetwork}}
+	}
+	return nil
 }
 
 // checkFiles judges the paths of files that have values of the model's environment.

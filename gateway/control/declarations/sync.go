@@ -426,6 +426,9 @@ func (d *Declarations) whyDisplaced(s *versions.State, spec *api.ModelSpec) stri
 	if spec.Device != "" && d.cfg.Host.Devices[spec.Device] == nil {
 		return fmt.Sprintf("model %s needs the device %q, which this gateway does not have: expected %s", spec.ID(), spec.Device, d.cfg.Host.DeviceNames())
 	}
+	if err := d.checkNetwork(spec); err != nil {
+		return fmt.Sprintf("model %s is declared in the store: %v", spec.ID(), err)
+	}
 	return ""
 }
 

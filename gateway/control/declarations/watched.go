@@ -168,6 +168,10 @@ func (d *Declarations) takeModel(s *versions.State, w *watched, name string, spe
 			w.problems = append(w.problems, fmt.Sprintf("model %s needs the device %q: expected %s", spec.ID(), spec.Device, d.cfg.Host.DeviceNames()))
 			continue
 		}
+		if err := d.checkNetwork(&spec); err != nil {
+			w.problems = append(w.problems, fmt.Sprintf("model %s in %s: %v", spec.ID(), spec.Dir, err))
+			continue
+		}
 		v := s.Version(spec.ID())
 		if v != nil && v.Gone && v.Spec().Fixed(&spec) != "" { // it was removed, and another one has its name
 			s.Remove(v)
