@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -164,6 +166,62 @@ func TestWalls(t *testing.T) {
 	}
 	if strings.Contains(got, "write the socket's directory: <nil>") || t.Failed() {
 		t.Errorf("%s", got)
+	}
+}
+
+// A spy in a container gets at nothing of its gateway or of another replica, though the files and processes that it tries are open to
+// every user of the host. Its daemon ends with it, and the other replica stays.
+func TestSpy(t *testing.T) {
+	g := newRig(t, address)
+	dir := modelDir(t)
+	token, store := filepath.Join(dir, "token"), filepath.Join(dir, "state.db")
+	for _, path := range []string{token, store} {
+		if err := os.WriteFile(path, []byte("secret"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close()
+	peer := g.start([]string{"/stray", "sleep"}, nil)
+	peer.wantOutput(t, "asleep")
+	word := fmt.Sprintf("daemon-of-%d", os.Getpid())
+	spy := g.start([]string{"/stray", "spy"}, func(l *containers.Launch) {
+		l.Env = append(l.Env, "SPY_TOKEN="+token, "SPY_STORE="+store, "SPY_SOCKETS="+filepath.Dir(socketOf(peer)), "SPY_GATEWAY="+strconv.Itoa(os.Getpid()),
+			"SPY_PEER="+strconv.Itoa(peer.PID()), "SPY_ADMIN="+admin.Addr().String(), "SPY_WORD="+word)
+	})
+	if exit := spy.wantExit(t); exit.Code != 0 {
+		t.Fatalf("%+v\n%s%s", exit, spy.out, spy.err)
+	}
+	allowed := map[string]bool{"read its own memory": true, "leave a daemon": true}
+	tried := 0
+	for line := range strings.Lines(spy.out.String()) {
+		what, result, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if !ok {
+			continue
+		}
+		if tried++; strings.HasPrefix(result, "denied") == allowed[what] {
+			t.Errorf("%s: %s", what, result)
+		}
+	}
+	if tried != 28 || !strings.HasSuffix(spy.out.String(), "over\n") {
+		t.Errorf("%d attempts:\n%s", tried, spy.out)
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range processes {
+		if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), word) {
+			t.Errorf("the spy's daemon lives: %s says %q", path, b)
+		}
+	}
+	select {
+	case <-peer.Exited():
+		t.Errorf("the other replica: %+v", peer.Exit())
+	default:
 	}
 }
 

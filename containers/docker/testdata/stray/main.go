@@ -18,6 +18,10 @@ func main() {
 	switch word := os.Args[1]; word {
 	case "walls":
 		walls()
+	case "spy":
+		spy()
+	case "daemonize":
+		daemonize(os.Args[2])
 	case "sleep": // until SIGTERM
 		fmt.Println("asleep")
 		stop := make(chan os.Signal, 1)
