@@ -96,9 +96,10 @@ func validOrigin(s string) bool {
 		return true
 	}
 	scheme, rest, ok := strings.Cut(s, "://")
-	host, port := rest, ""
+	host := rest
 	if end := strings.LastIndexByte(rest, ':'); end > strings.LastIndexByte(rest, ']') {
-		host, port = rest[:end], rest[end+1:]
+		port := rest[end+1:]
+		host = rest[:end]
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 || port[0] == '0' || scheme == "http" && n == 80 || scheme == "https" && n == 443 {
 			return false

@@ -3,7 +3,6 @@ package api
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -60,13 +59,4 @@ func (e FieldErrors) err() error {
 		return nil
 	}
 	return e
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

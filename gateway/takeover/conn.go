@@ -80,8 +80,8 @@ func NewConn(c *net.UnixConn) (*Conn, error) {
 	}
 	var cred *unix.Ucred
 	var failed error
-	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err == nil {
-		err = failed
+	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		failed = err
 	}
 	if failed != nil {
 		c.Close()

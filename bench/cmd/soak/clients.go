@@ -91,6 +91,7 @@ func (c *client) send(ctx context.Context, addr, path, contentType string, body 
 	if err != nil {
 		return 0, nil, err
 	}
+	defer res.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
 		return 0, nil, err

@@ -54,7 +54,7 @@ func (h *Head) readTarget(from, end int) *Failure {
 		h.path = span{uint32(from), uint32(end)}
 		return nil
 	case target[0] != '/':
-		scheme := 0
+		var scheme int
 		if hasPrefixFold(target, "http://") {
 			scheme = len("http://")
 		} else if hasPrefixFold(target, "https://") {
@@ -101,7 +101,8 @@ func CheckPath(path []byte) *Failure {
 			continue
 		}
 		c := path[i]
-		if c == '%' {
+		switch c {
+		case '%':
 			if i+2 >= len(path) {
 				return errPercent
 			}
@@ -118,7 +119,7 @@ func CheckPath(path []byte) *Failure {
 			if isControl(c) || c == '\t' {
 				return errPathControl
 			}
-		} else if c == '\\' {
+		case '\\':
 			return errEncodedSlash
 		}
 		if c == '.' {

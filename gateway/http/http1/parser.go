@@ -218,7 +218,8 @@ func (p *Parser) fail(f *Failure) Event {
 // takeLine appends input to the line up to its LF. Bounds are judged by position, so that they do not depend on how the input
 // is cut.
 func (p *Parser) takeLine(in []byte) (took int, whole bool, f *Failure) {
-	room, long := 0, errHeaderTooLong
+	var room int
+	long := errHeaderTooLong
 	switch p.state {
 	case inLine:
 		room, long = MaxLineBytes+2-(len(p.head.buf)-p.line), errLineTooLong

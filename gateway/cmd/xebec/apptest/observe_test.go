@@ -106,7 +106,7 @@ func (g *gateway) scrape(ctx context.Context) (metrics, error) {
 		return m, fmt.Errorf("metrics: %d %s", status, body)
 	}
 	if problems, err := promlint.New(strings.NewReader(body)).Lint(); err != nil || len(problems) > 0 {
-		return m, fmt.Errorf("metrics are not as Prometheus wants them: %+v, %v", problems, err)
+		return m, fmt.Errorf("metrics are not as Prometheus wants them: %+v, %w", problems, err)
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
