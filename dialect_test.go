@@ -38,6 +38,7 @@ func (lines) Routes(p *query.Path) []dialect.Route {
 	return []dialect.Route{{Method: "POST", Path: "/lines/{function}", Serve: func(x dialect.Exchange) {
 		c := pool.Get().(*linesCall)
 		c.Open()
+		defer c.Request.Abandon()
 		if err := c.read(x); err != nil {
 			c.Refuse()
 			dialect.Fail(x, lines{}, err)

@@ -10,7 +10,7 @@
 // Implement [Dialect]: Routes returns each [Route] with the function that serves it. That function
 //
 //  1. takes the state of one request from its pool; the state embeds a [Call], whose Init got the path and the state;
-//  2. calls Open, and AskFunction or AskModel with a parameter of the route;
+//  2. calls Open and defers Abandon; calls AskFunction or AskModel with a parameter of the route;
 //  3. writes the inputs of each query where Next says, and sets the request's options;
 //  4. calls the Exchange's Submit. From then on the path owns the state. On an error the function calls Refuse or Drop
 //     instead, and answers with [Fail].

@@ -130,6 +130,9 @@ func (b *Bodies) put(m *body) {
 	b.mu.Unlock()
 }
 
+// abandon gives the room of m back, and not the memory, which may still be read.
+func (b *Bodies) abandon(m *body) { b.used.Add(-m.reserved) }
+
 // trim gives the pages of mappings back that have not been used since then. The addresses stay, at most as many as bodies were
 // held at a time: a goroutine that reads a body it has returned sees zeros, and does not end the process.
 func (b *Bodies) trim(before time.Time) {

@@ -126,6 +126,17 @@ func (c *conn) expect(call *dialect.Call, accept coding.Coding) {
 	c.state.Store(connPending)
 }
 
+// retract undoes expect after its handler has panicked, and reports whether the answer has not been written. Nothing writes it then: a request
+// ends only after its handler has submitted all of it.
+func (c *conn) retract() bool {
+	if c.call.Swap(nil) == nil {
+		return false
+	}
+	c.state.Store(connIdle)
+	c.unref()
+	return true
+}
+
 // awaitWritten waits until no answer is pending. Only the connection's handler calls it.
 func (c *conn) awaitWritten() {
 	if c.state.Load() != connIdle && c.state.CompareAndSwap(connPending, connAwaited) {

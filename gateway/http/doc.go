@@ -34,6 +34,12 @@
 // function's cors (cors.go) says which may, and answers tell the browser so. Requests of programs are told by two missing
 // headers.
 //
+// # Handlers that panic
+//
+// A panic in a handler is a defect, and costs one request and its connection, on both ports (panic.go): the client gets 500 in the port's
+// format, an answer that has begun is cut off, and the operator gets the stack. The memory of the request's body is not used again, because
+// queries of the request may still read it. A panic on the goroutine that ends a query ends the process.
+//
 // # The end
 //
 // Shutdown stops accepting, waits until every accepted request is answered, and closes the connections. When a client

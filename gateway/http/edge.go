@@ -104,6 +104,10 @@ func (l *loop) Serve(ctx context.Context, c network.Conn) error {
 			return nil
 		}
 		if !r.serveOne(ctx) {
+			if r.body != nil && panicked(rc) {
+				l.Bodies.abandon(r.body)
+				r.body = nil
+			}
 			return nil
 		}
 		rc.ResetWithoutConn()

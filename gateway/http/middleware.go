@@ -26,13 +26,14 @@ type port struct {
 	bodyBytes int
 	memory    Memory // nil: without a budget
 	refuse    Refuse
+	panicked  func(Panic) // may be nil
 }
 
 // Middleware is the first middleware of a port that serves routes of Hertz. It names requests, decodes their bodies, and
 // completes their answers: the same as on the function port. Handlers find the request's id in the request's header
-// X-Request-Id. memory is the budget for decoded bodies; nil: only bodyBytes bounds each.
-func Middleware(bodyBytes int, memory Memory, refuse Refuse) app.HandlerFunc {
-	p := port{bodyBytes, memory, refuse}
+// X-Request-Id. memory is the budget for decoded bodies; nil: only bodyBytes bounds each. panicked is told of handlers that panic; may be nil.
+func Middleware(bodyBytes int, memory Memory, refuse Refuse, panicked func(Panic)) app.HandlerFunc {
+	p := port{bodyBytes, memory, refuse, panicked}
 	pool := sync.Pool{New: func() any { return new(about) }}
 	return func(ctx context.Context, c *app.RequestContext) {
 		a := pool.Get().(*about)
@@ -62,6 +63,7 @@ func (s *Server) middleware(ctx context.Context, c *app.RequestContext) {
 
 // serve decodes the body, calls the handlers, and completes the answer.
 func (p *port) serve(ctx context.Context, c *app.RequestContext, a *about) {
+	defer p.recovered(c, a)
 	if len(a.codings) == 0 {
 		c.Next(ctx)
 	} else {

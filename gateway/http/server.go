@@ -46,6 +46,8 @@ type Config struct {
 	Bodies *Bodies
 	// Refusals counts what reaches no route; nil: not counted.
 	Refusals *Refusals
+	// Panicked is told of requests whose handler has panicked; may be nil. It is called on the handler's goroutine.
+	Panicked func(Panic)
 	// Reply chooses which goroutine writes answers; the zero value is ReplyAsync.
 	Reply ReplyMode
 }
@@ -123,7 +125,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.functions = newFunctionRoutes(routes)
 	s.stampDate(time.Now())
-	s.port = port{bodyBytes: cfg.Limits.BodyBytes, memory: cfg.Bodies, refuse: s.refuse}
+	s.port = port{bodyBytes: cfg.Limits.BodyBytes, memory: cfg.Bodies, refuse: s.refuse, panicked: cfg.Panicked}
 	s.makeHertz()
 	for _, r := range routes {
 		s.hertz.Handle(r.Method, hertzPath(r.Path), s.handler(r.Serve))

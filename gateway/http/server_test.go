@@ -49,6 +49,8 @@ type fixture struct {
 	limits      func(*Limits)
 	hosts       browser.Hosts
 	tls         *tls.Config
+	panicked    func(Panic)
+	dialects    []dialect.Dialect // beside those of a gateway
 	once        sync.Once
 }
 
@@ -90,7 +92,7 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 	if f.limits != nil {
 		f.limits(&limits)
 	}
-	if f.s, err = New(Config{Path: f.p, Listener: ln, Limits: limits, Dialects: dialects(), Ready: ready, Reply: f.reply, Bodies: f.bodies, AllowedHosts: f.hosts, TLS: f.tls}); err != nil {
+	if f.s, err = New(Config{Path: f.p, Listener: ln, Limits: limits, Dialects: append(dialects(), f.dialects...), Ready: ready, Reply: f.reply, Panicked: f.panicked, Bodies: f.bodies, AllowedHosts: f.hosts, TLS: f.tls}); err != nil {
 		t.Fatal(err)
 	}
 	go f.s.Serve()

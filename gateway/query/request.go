@@ -251,6 +251,22 @@ func (r *Request) Refuse() {
 	r.Drop()
 }
 
+// Abandon is deferred right after Open, by handlers of requests: if the handler panics, Abandon ends the request with [api.Internal], and the
+// panic goes on. Otherwise it does nothing. An abandoned request is never used again, because queries of it may still be in lanes; it
+// gets no answer, and neither Drain nor Quiesce waits for it.
+func (r *Request) Abandon() {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if r.stats != nil {
+		r.stats.CountMalformed(api.Internal)
+	}
+	r.leaveTable()
+	r.Delivered()
+	panic(v) // the stack is still there
+}
+
 // Function returns the addressed function, or nil if the request addresses a model.
 func (r *Request) Function() *Function { return r.fn }
 

@@ -29,7 +29,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	}
 	h := hertz.New(settings...)
 	h.Name = "xebec"
-	h.Use(http.Middleware(admin.MaxBodyBytes, s.bodies, admin.Refuse), func(_ context.Context, c *app.RequestContext) {
+	h.Use(http.Middleware(admin.MaxBodyBytes, s.bodies, admin.Refuse, s.panicked("admin")), func(_ context.Context, c *app.RequestContext) {
 		select {
 		case <-s.Superseded(): // the next request of this client is for the process that has taken over
 			c.SetConnectionClose()

@@ -3,6 +3,8 @@ package server
 import (
 	"fmt"
 	"net"
+	"sync"
+	"time"
 
 	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/dialect/native"
@@ -74,6 +76,27 @@ func (s *Server) notAccepted(port string) func(uint64, error) {
 	}
 }
 
+// panicLogEvery keeps a client that has found a defect from filling the log.
+const panicLogEvery = time.Second //xebec:limit interval between log entries about handlers that panicked, for each port
+
+// panicked logs handlers of a port that panicked.
+func (s *Server) panicked(port string) func(http.Panic) {
+	var mu sync.Mutex
+	var last time.Time
+	var total uint64
+	return func(p http.Panic) {
+		mu.Lock()
+		defer mu.Unlock()
+		total++
+		if now := time.Now(); last.IsZero() || now.Sub(last) >= panicLogEvery {
+			last = now
+			s.log.Error("the handler of a request has panicked: this is a defect of the gateway, please report it with the stack", zap.String("port", port),
+				zap.String("method", p.Method), zap.String("path", p.Path), zap.String("request_id", p.RequestID), zap.String("panic", fmt.Sprint(p.Value)),
+				zap.ByteString("stack", p.Stack), zap.Uint64("panics_ever", total))
+		}
+	}
+}
+
 // acceptErrors counts the connections that each port could not take.
 func (s *Server) acceptErrors() map[string]uint64 {
 	counts := map[string]uint64{}
@@ -125,7 +148,7 @@ func (s *Server) serve() (err error) {
 		}
 		s.http, err = http.New(http.Config{
 			Path: s.path, Listener: ln, TLS: s.functionTLS, Limits: s.cfg.limits(), Ready: s.Ready, Problems: s.Problems, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
-			Bodies: s.bodies, Refusals: &s.refusals.functions,
+			Bodies: s.bodies, Refusals: &s.refusals.functions, Panicked: s.panicked("functions"),
 			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready}}, s.cfg.Dialects...),
 		})
 		if err != nil {

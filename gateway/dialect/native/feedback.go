@@ -38,6 +38,7 @@ func (f *feedback) Released() { f.service.feedbacks.Put(f) }
 func (s *service) feedback(x dialect.Exchange) {
 	f := s.feedbacks.Get().(*feedback)
 	f.Open()
+	defer f.Request.Abandon()
 	if err := f.AskFeedback(x.Param("function")); err != nil {
 		f.Drop()
 		dialect.Fail(x, Dialect{}, err)

@@ -52,6 +52,7 @@ func (c *call) Released() { c.service.calls.Put(c) }
 func (s *service) predict(x dialect.Exchange) {
 	c := s.calls.Get().(*call)
 	c.Open()
+	defer c.Request.Abandon()
 	if err := c.address(x); err != nil {
 		c.Drop()
 		dialect.Fail(x, Dialect{}, err)

@@ -75,6 +75,7 @@ func (c *call) Released() { c.service.calls.Put(c) }
 func (s *service) infer(x dialect.Exchange) {
 	c := s.calls.Get().(*call)
 	c.Open()
+	defer c.Request.Abandon()
 	slo, jsonLen, err := c.address(x)
 	if err != nil {
 		c.Drop()

@@ -130,6 +130,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	fill(&c.Request, r, u.body)
 	if refused == nil {
 		s.core.ServeHTTP(r.Context(), c)
+		if c.Response.StatusCode() == http.StatusInternalServerError { // its handler may have panicked and left queries that still read the body
+			u.body = nil
+		}
 	} else {
 		s.options.Refuse(c, refused.status, refused.message)
 	}
