@@ -2,6 +2,7 @@ package http
 
 import (
 	"context"
+	"math"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,14 @@ func (b *Bodies) Return(n int) { b.used.Add(-int64(n)) }
 
 // Used returns how many bytes are reserved.
 func (b *Bodies) Used() int64 { return b.used.Load() }
+
+// room returns how many bytes of the budget are left.
+func (b *Bodies) room() int64 {
+	if b.limit <= 0 {
+		return math.MaxInt64
+	}
+	return b.limit - b.used.Load()
+}
 
 // take returns memory for n bytes, or nil without room in the budget.
 func (b *Bodies) take(n int) *body {

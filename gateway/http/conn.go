@@ -36,6 +36,8 @@ type conn struct {
 	accept   coding.Coding // of the pending answer
 	exchange exchange
 
+	coming   atomic.Int64 // bytes of the body that is read now: netpoll may have them
+	cut      atomic.Bool  // for what it sent ahead, which is not served
 	accepted time.Time
 	begun    atomic.Bool // its first byte has come, or the sweep has closed it
 }
@@ -43,6 +45,10 @@ type conn struct {
 // begin reports whether the connection's first byte was not too late. A connection that sends nothing has no goroutine that could
 // wait for a deadline, so the server looks for such connections once a second.
 func (c *conn) begin() bool { return c.begun.CompareAndSwap(false, true) }
+
+// ahead is how much the client has sent beyond the request that is read or answered. netpoll reads whatever comes, also while the
+// connection waits for an answer.
+func (c *conn) ahead() int64 { return int64(c.Len()) - c.coming.Load() }
 
 const (
 	connIdle    uint32 = iota

@@ -96,6 +96,12 @@ func (l *loop) Serve(ctx context.Context, c network.Conn) error {
 	}()
 	for first := true; ; first = false {
 		f := r.receive()
+		if own != nil {
+			own.coming.Store(0)
+			if own.cut.Load() {
+				return nil
+			}
+		}
 		if f != nil && f.Reason == http1.HTTP2 && first && l.http2 != nil && r.skipPreface() {
 			return l.http2.ServeAfterPreface(ctx, c)
 		}

@@ -3,6 +3,7 @@ package http
 import (
 	"bytes"
 	"io"
+	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -57,8 +58,11 @@ func TestWhatDoesNotFlowIsCut(t *testing.T) {
 	}
 	unread, _ := f.raw()
 	body := strings.Repeat("x", 3<<20)
-	go func() { // until the gateway closes
-		for {
+	if err := unread.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // no more than may be sent ahead, and more answers than the sockets take
+		for range 3 {
 			if _, err := io.WriteString(unread, request("/f/predict", body, "Content-Type: text/plain\r\n")); err != nil {
 				return
 			}

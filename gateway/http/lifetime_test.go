@@ -166,3 +166,51 @@ func TestShutdownUnderLoadAnswersWhatItAccepts(t *testing.T) {
 		t.Errorf("%d answers were read, %d were counted", answered.Load(), got)
 	}
 }
+
+// A client that sends on while its query waits is cut, and its query cancelled: netpoll would keep all of it. A little ahead is
+// answered in order, and so is a body of any size.
+func TestWhatIsSentAheadIsBounded(t *testing.T) {
+	held := make(chan *scheduler.Item, 64)
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { held <- it }, func(f *fixture) {
+		f.bodies = NewBodies(16 << 20)
+		f.limits = func(l *Limits) { l.BodyBytes = 12 << 20 }
+	})
+	ask := func(bytes int) string {
+		return request("/f/predict", strings.Repeat("x", bytes), "Content-Type: application/octet-stream\r\n")
+	}
+	modest, answers := f.raw()
+	go io.WriteString(modest, ask(1)+ask(11<<20)+ask(1))
+	for range 3 {
+		echoed(<-held)
+		if status, _ := readAnswer(t, answers); status != 200 {
+			t.Errorf("a client that sends a little ahead is answered %d", status)
+		}
+	}
+	greedy, r := f.raw()
+	io.WriteString(greedy, ask(1))
+	waits := <-held
+	go io.WriteString(greedy, strings.Repeat(ask(1000), 20<<10)) // until it is cut
+	if b, err := r.ReadByte(); err == nil {
+		t.Errorf("the client is answered %q...: expected its connection's end", b)
+	}
+	echoed(waits)
+	modest.Close()
+	gone := make(chan struct{})
+	var behind sync.WaitGroup
+	behind.Go(func() { // the next request may have been waiting for the first answer
+		for {
+			select {
+			case it := <-held:
+				echoed(it)
+			case <-gone:
+				return
+			}
+		}
+	})
+	f.wait(func(n int) bool { return n == 0 })
+	close(gone)
+	behind.Wait()
+	if n := f.s.cfg.Refusals.Read()["too_large"]; n != 1 {
+		t.Errorf("%d connections are counted: expected 1", n)
+	}
+}

@@ -130,6 +130,12 @@ func (r *reader) open(bare bool) *http1.Failure {
 			return noRoom
 		}
 	}
+	if r.own != nil {
+		r.own.coming.Store(h.Length)
+		if h.Length < 0 {
+			r.own.coming.Store(r.loop.limits.BodyBytes)
+		}
+	}
 	if h.Continue && bare {
 		if _, err := r.conn.WriteBinary(goOn); err != nil {
 			return left

@@ -16,6 +16,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/protocol/suite"
+	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
@@ -335,6 +336,35 @@ func (s *Server) sweep(now time.Time) {
 	for _, c := range late { // closing untracks
 		s.cfg.Refusals.count(http1.FirstByte)
 		c.nc.Close()
+	}
+}
+
+const (
+	// aheadBytes is more than the windows of a connection of HTTP/2.
+	aheadBytes = 8 << 20 //xebec:limit bytes that a connection sends ahead of the request that is answered
+	// aheadEvery is short: what comes between two looks has no other bound than the network.
+	aheadEvery = 50 * time.Millisecond
+)
+
+// sweepAhead cuts the connections of clients that send on while an answer is pending, where it is more than a bound, or more than
+// the budget of bodies has room for.
+func (s *Server) sweepAhead() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	room := s.cfg.Bodies.room()
+	for c := range s.conns {
+		n := c.ahead()
+		if n <= 0 || c.cut.Load() {
+			continue
+		}
+		if room -= n; n <= aheadBytes && (room >= 0 || n <= readBytes) {
+			continue
+		}
+		room += n
+		c.cut.Store(true)
+		s.cfg.Refusals.count(http1.TooLarge)
+		s.cfg.Bodies.passed.Add(n)              // netpoll keeps that much memory
+		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // netpoll's Close would read on until the handler returns
 	}
 }
 

@@ -40,10 +40,11 @@ type Options struct {
 	HeaderBytes  int           // all header fields of a request
 	IdleTimeout  time.Duration // without a stream
 	WriteTimeout time.Duration // in which the client must read something
-	// BodyGrace is how long a body may take at any rate. After that it must have come at MinRate bytes a second on
-	// average; 0: at any rate.
+	// BodyGrace is how long a body, and a client that takes its answer, may be silent. Beyond that MinRate bytes must flow each
+	// second; 0: any rate. Unread counts answers that were not taken; may be nil.
 	BodyGrace time.Duration
 	MinRate   int
+	Unread    func()
 	// Refuse answers a request that did not reach Hertz's engine: its status and a message for the error document.
 	Refuse func(c *app.RequestContext, status int, message string)
 	// Draining reports whether answers should ask clients to leave. May be nil.
@@ -160,7 +161,8 @@ func (o *Options) tooLarge() *refusal {
 type upload struct {
 	body     []byte
 	reserved int
-	deadline time.Time
+	due      time.Time // when more bytes must have come
+	deadline time.Time // what the connection knows of it
 }
 
 // keepBytes is the largest buffer that is kept for another request.
@@ -181,16 +183,16 @@ func (u *upload) read(o *Options, w http.ResponseWriter, r *http.Request) *refus
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
-	control, began := http.NewResponseController(w), time.Now()
+	control, came := http.NewResponseController(w), 0
 	for {
 		if refused := u.grow(o, r.ContentLength); refused != nil {
 			return refused
 		}
-		if err := u.extend(o, control, began); err != nil {
+		if err := u.extend(o, control, came); err != nil {
 			return &refusal{http.StatusInternalServerError, err.Error()}
 		}
 		n, err := r.Body.Read(u.body[len(u.body):cap(u.body)])
-		u.body = u.body[:len(u.body)+n]
+		u.body, came = u.body[:len(u.body)+n], n
 		switch {
 		case len(u.body) > o.BodyBytes:
 			return o.tooLarge()
@@ -221,18 +223,30 @@ func (u *upload) grow(o *Options, length int64) *refusal {
 	return nil
 }
 
-// extend moves the body's deadline on as bytes come, in steps, because setting it wakes the connection's goroutine.
-func (u *upload) extend(o *Options, control *http.ResponseController, began time.Time) error {
-	const step = time.Second
+// extend moves the body's deadline on when n bytes have come, in steps, because setting it wakes the connection's goroutine.
+func (u *upload) extend(o *Options, control *http.ResponseController, n int) error {
 	if o.MinRate <= 0 {
 		return nil
 	}
-	deadline := began.Add(o.BodyGrace + time.Duration(len(u.body))*time.Second/time.Duration(o.MinRate))
-	if deadline.Sub(u.deadline) < step {
+	u.due = o.pace(u.due, n, time.Now())
+	if u.due.Sub(u.deadline) < min(time.Second, o.BodyGrace/8) {
 		return nil
 	}
-	u.deadline = deadline
-	return control.SetReadDeadline(deadline)
+	u.deadline = u.due
+	return control.SetReadDeadline(u.deadline)
+}
+
+// pace returns until when more bytes must flow after n have, as package http1 does: each byte buys its share of a second, and
+// nothing is saved beyond the grace.
+func (o *Options) pace(due time.Time, n int, now time.Time) time.Time {
+	latest := now.Add(o.BodyGrace)
+	if due.IsZero() {
+		return latest
+	}
+	if due = due.Add(time.Duration(n) * time.Second / time.Duration(o.MinRate)); due.After(latest) {
+		return latest
+	}
+	return due
 }
 
 // fill makes Hertz's request. http2 has checked names and values of the fields.
@@ -270,7 +284,31 @@ func (s *Server) answer(w http.ResponseWriter, c *app.RequestContext, head bool)
 		header.Set("Connection", "close") // http2 sends GOAWAY for it
 	}
 	w.WriteHeader(c.Response.StatusCode())
-	if !head {
-		_, _ = w.Write(body) // it fails if the client has left
+	if !head && len(body) > 0 {
+		s.options.write(w, body)
+	}
+}
+
+// writeBytes of an answer are written at a time.
+const writeBytes = 64 << 10
+
+// write writes an answer. The client must take it at the lowest rate: pings, which http2 sends by itself, do not show that.
+func (o *Options) write(w http.ResponseWriter, body []byte) {
+	control, due, n := http.NewResponseController(w), time.Time{}, 0
+	for len(body) > 0 {
+		if o.MinRate > 0 {
+			due = o.pace(due, n, time.Now())
+			if control.SetWriteDeadline(due) != nil {
+				return
+			}
+		}
+		n = min(len(body), writeBytes)
+		if _, err := w.Write(body[:n]); err != nil { // or the client has left
+			if o.Unread != nil && o.MinRate > 0 && !time.Now().Before(due) {
+				o.Unread()
+			}
+			return
+		}
+		body = body[n:]
 	}
 }

@@ -210,6 +210,46 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
+// TestStalledBody: much that has come does not buy a long silence.
+func TestStalledBody(t *testing.T) {
+	s := start(t, func(o *Options) { o.BodyGrace = 50 * time.Millisecond })
+	slow, stop := io.Pipe()
+	defer stop.Close()
+	go func() { _, _ = stop.Write(bytes.Repeat([]byte("a"), 600<<10)) }() // ten minutes at the lowest rate
+	client := s.client(t)
+	client.Timeout = time.Minute
+	if res, text := s.post(t, client, "/echo/a", slow); res.StatusCode != 408 || s.served.Load() != 0 {
+		t.Errorf("status %d, %q, %d served", res.StatusCode, text, s.served.Load())
+	}
+}
+
+// TestUnreadAnswer: a client that opens no window for its answer loses the stream.
+func TestUnreadAnswer(t *testing.T) {
+	unread := make(chan struct{}, 1)
+	s := start(t, func(o *Options) {
+		o.BodyGrace = 50 * time.Millisecond
+		o.Unread = func() { unread <- struct{}{} }
+	})
+	f, conn := s.frames(t)
+	if err := errors.Join(conn.SetDeadline(time.Now().Add(time.Minute)), f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})); err != nil {
+		t.Fatal(err)
+	}
+	err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block("POST", "/echo/a"), EndHeaders: true})
+	if err := errors.Join(err, f.WriteData(1, true, bytes.Repeat([]byte("a"), 10<<10))); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reset, ok := frame.(*http2.RSTStreamFrame); ok && reset.StreamID == 1 {
+			break
+		}
+	}
+	<-unread
+}
+
 // TestCancel: a request whose client leaves ends.
 func TestCancel(t *testing.T) {
 	s := start(t, nil)
