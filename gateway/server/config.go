@@ -117,8 +117,8 @@ type Config struct {
 	// Transport makes what replicas are reached through, on the gateway's clock; shared memory of this host when nil. Runtime
 	// must start workers that it can reach. The gateway closes it.
 	Transport func(now func() api.Nanos) (worker.Transport, error)
-	// ReleaseMemory returns freed memory to the system at the start and while no model is awake. It collects garbage and so
-	// concerns the whole process; a program that embeds a gateway decides for itself.
+	// ReleaseMemory returns freed memory to the system at the start and while no model is awake, and sets the runtime's memory limit
+	// unless GOMEMLIMIT does. It concerns the whole process; a program that embeds a gateway decides for itself.
 	ReleaseMemory bool
 }
 

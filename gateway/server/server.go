@@ -152,6 +152,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	var afterBodies func()
 	if s.cfg.ReleaseMemory {
 		afterBodies = releaseMemory
+		limitHeap()
 		releaseMemory()
 		r := &releaser{log: s.log, idle: func() bool { return s.capacity.Awake() == 0 && s.path.Open() == 0 }}
 		s.inBackground(func() { r.run(s.life) })

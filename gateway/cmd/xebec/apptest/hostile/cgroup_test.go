@@ -1,8 +1,13 @@
 package hostile
 
 import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,14 +49,58 @@ func TestStalledUploadsInLittleMemory(t *testing.T) {
 	}
 }
 
-// inMemory starts a gateway in a control group with so much memory. Where the test may make none, its budget of bodies is the one
+// Small bodies that expand to as much as a body may have leave no garbage that ends the gateway.
+func TestBombsInLittleMemory(t *testing.T) {
+	t.Parallel()
+	const machine, clients, rounds = 288 << 20, 12, 6
+	bomb := func(body []byte, zeros int) []byte {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		_, _ = w.Write(body)
+		_, _ = w.Write(make([]byte, zeros))
+		_ = w.Close()
+		return b.Bytes()
+	}
+	incompressible := make([]byte, 640<<10) // as the ratio wants it
+	_, _ = rand.NewChaCha8([32]byte{}).Read(incompressible)
+	once := bomb(incompressible, 60<<20)
+	g := inMemory(t, machine)
+	for coding, body := range map[string][]byte{"gzip": once, "gzip, gzip": bomb(once, 0)} {
+		head := fmt.Sprintf("POST /none/x/y/z HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n", coding, len(body))
+		var all sync.WaitGroup
+		for range clients {
+			c := g.dial(g.functions)
+			all.Go(func() {
+				r := bufio.NewReader(c)
+				for range rounds {
+					if _, err := io.WriteString(c, head+string(body)); err != nil {
+						return // refused for want of room
+					}
+					answer, err := http.ReadResponse(r, nil)
+					if err != nil {
+						return
+					}
+					_, _ = io.Copy(io.Discard, answer.Body)
+					answer.Body.Close()
+				}
+			})
+		}
+		all.Wait()
+	}
+	g.ports(func(_, address string) { g.alive(g.dial(address)) })
+	if peak := g.kilobytes("VmHWM"); peak > machine>>10 {
+		t.Errorf("the gateway took %d KiB: expected at most %d", peak, machine>>10)
+	}
+}
+
+// inMemory starts a gateway in a control group with so much memory. Where the test may make none, its budgets are those
 // that it would have there.
-func inMemory(t *testing.T, bytes int, args ...string) *gateway {
+func inMemory(t *testing.T, size int, args ...string) *gateway {
 	t.Helper()
-	group, err := memoryGroup(bytes)
+	group, err := memoryGroup(size)
 	if err != nil {
 		t.Logf("without a control group: %v", err)
-		return serve(t, append(args, "--body-memory", fmt.Sprint(bytes/4))...)
+		return serveAfter(t, fmt.Sprintf("export GOMEMLIMIT=%d", size/2), append(args, "--body-memory", fmt.Sprint(size/4))...)
 	}
 	t.Cleanup(func() { // after the gateway's end, of which the kernel may know a moment later
 		tick := time.NewTicker(pollEvery)
@@ -70,7 +119,7 @@ func inMemory(t *testing.T, bytes int, args ...string) *gateway {
 }
 
 // memoryGroup makes a control group beside or below the test's own.
-func memoryGroup(bytes int) (string, error) {
+func memoryGroup(size int) (string, error) {
 	table, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return "", err
@@ -99,7 +148,7 @@ func memoryGroup(bytes int) (string, error) {
 			err = failed
 			continue
 		}
-		if failed := os.WriteFile(filepath.Join(dir, limit), fmt.Append(nil, bytes), 0); failed != nil {
+		if failed := os.WriteFile(filepath.Join(dir, limit), fmt.Append(nil, size), 0); failed != nil {
 			err = failed
 			_ = os.Remove(dir)
 			continue
