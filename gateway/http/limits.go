@@ -25,7 +25,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		BodyBytes:        64 << 20,         //xebec:limit body of a request; `--max-body`
 		HeaderBytes:      64 << 10,         //xebec:limit header fields, trailers and chunk extensions of a request
-		Connections:      16384,            //xebec:limit open client connections; more are closed; `--max-connections`
+		Connections:      16384,            //xebec:limit open client connections, more are closed, and requests of HTTP/2 at a time; `--max-connections`
 		FirstByteTimeout: 30 * time.Second, //xebec:limit time until a connection's first byte; `--first-byte-timeout`
 		HeaderTimeout:    10 * time.Second, //xebec:limit time for a request's header; `--header-timeout`
 		IdleTimeout:      3 * time.Minute,  //xebec:limit silence between requests on a connection; `--idle-timeout`

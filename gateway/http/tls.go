@@ -27,7 +27,7 @@ func (s *Server) newTLSTransporter(o *config.Options) network.Transporter {
 func (s *Server) http2Options() h2.Options {
 	l := &s.cfg.Limits
 	return h2.Options{
-		BodyBytes: l.BodyBytes, HeaderBytes: l.HeaderBytes, IdleTimeout: l.IdleTimeout, WriteTimeout: l.RateGrace, BodyGrace: l.RateGrace, MinRate: l.MinRate,
+		BodyBytes: l.BodyBytes, HeaderBytes: l.HeaderBytes, Requests: l.Connections, IdleTimeout: l.IdleTimeout, WriteTimeout: l.RateGrace, BodyGrace: l.RateGrace, MinRate: l.MinRate,
 		Unread: func() { s.cfg.Refusals.count(http1.Unread) },
 		Refuse: func(c *app.RequestContext, status int, message string) {
 			s.cfg.Refusals.count(reasonOf(status))

@@ -38,6 +38,7 @@ const (
 type Options struct {
 	BodyBytes    int           // larger bodies are refused with 413
 	HeaderBytes  int           // all header fields of a request
+	Requests     int           // at a time over all connections; more are refused with 503. 0: any number
 	IdleTimeout  time.Duration // without a stream
 	WriteTimeout time.Duration // in which the client must read something
 	// BodyGrace is how long a body, and a client that takes its answer, may be silent. Beyond that MinRate bytes must flow each
@@ -65,6 +66,7 @@ type Server struct {
 	// base never listens: it tells http2 its limits, and its connections when to go away.
 	base    *http.Server
 	open    atomic.Int64 // connections
+	serving atomic.Int64 // requests
 	uploads sync.Pool    // *upload
 }
 
@@ -124,9 +126,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		u.reset(&s.options)
 		s.uploads.Put(u)
 	}()
-	refused := s.check(r)
+	defer s.serving.Add(-1)
+	refused := s.check(r, int(s.serving.Add(1)))
 	if refused == nil {
 		refused = u.read(&s.options, w, r)
+	}
+	if r.Context().Err() != nil {
+		return // the client has left: many streams may end at a time, and answers would take memory
 	}
 	fill(&c.Request, r, u.body)
 	if refused == nil {
@@ -141,7 +147,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // check refuses what needs no body to be refused.
-func (s *Server) check(r *http.Request) *refusal {
+func (s *Server) check(r *http.Request, serving int) *refusal {
+	if s.options.Requests > 0 && serving > s.options.Requests {
+		return &refusal{http.StatusServiceUnavailable, fmt.Sprintf("the gateway serves %d requests of HTTP/2 already: send it again later", s.options.Requests)}
+	}
 	if s.options.CheckTarget != nil {
 		if err := s.options.CheckTarget([]byte(r.URL.EscapedPath())); err != nil {
 			return &refusal{http.StatusBadRequest, err.Error()}

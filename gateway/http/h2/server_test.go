@@ -270,6 +270,33 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestRequestsAtATime: streams of all connections share a bound, and what ends makes room.
+func TestRequestsAtATime(t *testing.T) {
+	s := start(t, func(o *Options) { o.Requests = 2 })
+	f, conn := s.frames(t)
+	for i := range uint32(2) {
+		open(t, f, 2*i+1, "POST", "/wait")
+		<-s.waits
+	}
+	client := s.client(t)
+	if res, text := s.post(t, client, "/echo/a", strings.NewReader("abc")); res.StatusCode != 503 || s.served.Load() != 0 {
+		t.Errorf("status %d, %q, %d served", res.StatusCode, text, s.served.Load())
+	}
+	conn.Close()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for { // when the server has noticed
+		if res, _ := s.post(t, client, "/echo/a", strings.NewReader("abc")); res.StatusCode == 200 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatal("there is no room after the requests ended")
+		}
+	}
+}
+
 // TestDraining: while the gateway drains, an answer tells the client to leave.
 func TestDraining(t *testing.T) {
 	s := start(t, nil)
