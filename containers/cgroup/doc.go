@@ -39,8 +39,9 @@
 // [Places.Fork] avoids this. In version 2 the kernel creates the child in the group (clone3 with CLONE_INTO_CGROUP). In
 // version 1 the forking thread enters the group before and leaves it after, because a child starts in the cgroup of the
 // thread that created it: six writes of about ten microseconds each. While it is there it counts as a process, so the
-// limit of processes is one higher until [Group.Started]. Where neither is allowed, and for a process that another one
-// has forked, [Places.Add] does it afterwards.
+// limit of processes is one higher until [Group.Started]. A process that another one has forked enters version 1 by itself, through
+// [Places.Doors]. Where none of this is possible [Places.Add] moves the process. That takes about ten milliseconds, which the kernel
+// spends waiting for every processor; a thread that enters by itself is spared it in version 1.
 //
 // # The limits
 //

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -202,6 +203,53 @@ func TestHostAdd(t *testing.T) {
 	}
 	if err := (Places{{Dir: filepath.Join(t.TempDir(), "gone")}}).Add(pid); err == nil {
 		t.Error("no error for a missing group")
+	}
+}
+
+// A process enters the groups of version 1 through their doors, and Add finds it there.
+func TestHostDoors(t *testing.T) {
+	m := openHost(t)
+	g, err := m.Create("test", containers.Limits{MemoryBytes: 64 << 20, PIDs: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Remove()
+	doors := g.Places().Doors()
+	want := 0
+	cmd := exec.Command("/bin/sh", "-c", `for fd; do eval "echo 0 >&$fd"; done; exec sleep 1000`, "sh")
+	for _, p := range g.Places() {
+		if !p.Unified {
+			want++
+		}
+	}
+	for i, fd := range doors {
+		f := os.NewFile(uintptr(fd), "door")
+		defer f.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+		cmd.Args = append(cmd.Args, strconv.Itoa(3+i))
+	}
+	if len(doors) != want {
+		t.Errorf("%d doors, expected %d", len(doors), want)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	for _, p := range g.Places() {
+		if !p.Unified {
+			until(t, "the process enters "+p.Dir, func() bool { return inGroup(p, cmd.Process.Pid) })
+		}
+	}
+	if err := g.Places().Add(cmd.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	for _, p := range g.Places() {
+		if !inGroup(p, cmd.Process.Pid) {
+			t.Errorf("the process is not in %s", p.Dir)
+		}
 	}
 }
 

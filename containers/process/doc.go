@@ -118,7 +118,8 @@
 //     launches (XEBEC_*, visible devices) do not count. A model with secrets has a zygote of its own, whose imports do
 //     not see them: forks of one zygote can read each other. [Runtime.Preload] says which zygotes will be needed. There are
 //     at most 8. The one that has been idle longest, for at least a minute, is ended to make room for another.
-//   - A forked worker is a worker: everything above holds for it. It sets its own parent-death signal once the reaper
+//   - A forked worker is a worker: everything above holds for it. It enters its cgroups of version 1 by itself, because it
+//     takes the reaper ten milliseconds to move it; the reaper checks that it is there. It sets its own parent-death signal once the reaper
 //     is its parent, and checks that it still is. Until the reaper adopts it, it waits at a pipe whose other end goes
 //     from the gateway to the reaper. If either ends, so does the worker.
 //   - Strays are recognised by the environment that a process began with, and a forked process began with its zygote's.

@@ -93,7 +93,7 @@ type zygote struct {
 	// broken ends the zygote, because it is of no use any more.
 	broken func(error)
 
-	// ready is closed when it can fork, or never will, in which case err says why. in, conn and since are set before
+	// ready is closed when it can fork, or never will, in which case err says why. in, conn, since and enters are set before
 	// that if it can.
 	ready chan struct{}
 	err   error
@@ -101,6 +101,8 @@ type zygote struct {
 	conn  *net.UnixConn
 	since time.Time
 	words *stderrHead
+	// enters: what it forks enters its cgroups by itself.
+	enters bool
 
 	urgentOnce sync.Once
 	urgent     chan struct{} // closed when a launch that is not quiet waits for it
@@ -108,7 +110,8 @@ type zygote struct {
 	turn chan struct{} // holds one value while a fork is in progress
 }
 
-// forkRequest is a request to a zygote; stdout, stderr and the descriptor to wait at are sent with it.
+// forkRequest is a request to a zygote; stdout, stderr and the descriptor to wait at are sent with it, and the files by which the
+// process enters its cgroups of version 1.
 type forkRequest struct {
 	Argv   [][]byte `json:"argv"`
 	Dir    []byte   `json:"dir"`
@@ -118,10 +121,12 @@ type forkRequest struct {
 
 // forkAnswer is a zygote's answer.
 type forkAnswer struct {
-	Ready bool   `json:"ready"`
-	PID   int    `json:"pid"`
-	Error string `json:"error"`
-	Stale string `json:"stale"`
+	Ready bool `json:"ready"`
+	// Groups comes with Ready: it takes the files of cgroups. Older bindings do not.
+	Groups bool   `json:"groups"`
+	PID    int    `json:"pid"`
+	Error  string `json:"error"`
+	Stale  string `json:"stale"`
 }
 
 // errStale means that the zygote has ended because the installed packages have changed since its imports.
@@ -199,7 +204,7 @@ func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) erro
 	if err := in.Raise(); err != nil {
 		return err
 	}
-	z.since = time.Now()
+	z.since, z.enters = time.Now(), answer.Groups
 	return nil
 }
 
@@ -272,7 +277,12 @@ func (z *zygote) child(ctx context.Context, in *instance, environ []string, l co
 	if err := unix.Pipe2(gate[:], unix.O_CLOEXEC); err != nil {
 		return q, -1, err
 	}
-	answer, err := z.ask(ctx, body, outputs[0], outputs[1], gate[0])
+	var doors []int
+	if z.enters {
+		doors = in.places().Doors()
+	}
+	answer, err := z.ask(ctx, body, append([]int{outputs[0], outputs[1], gate[0]}, doors...)...)
+	closeAll(doors)
 	unix.Close(gate[0])
 	if err == nil && answer.PID <= 0 {
 		err = fmt.Errorf("its zygote reported process %d", answer.PID)

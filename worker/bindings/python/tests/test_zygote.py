@@ -29,6 +29,9 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
+READY = {"ready": True, "groups": True}
+
+
 def b64(text):
     return base64.b64encode(os.fsencode(text)).decode()
 
@@ -101,7 +104,7 @@ def modules(tmp_path, **sources):
 
 def test_ready_and_the_end(zygote, tmp_path):
     z = zygote("quiet", path=modules(tmp_path, quiet="print('imported')"))
-    assert z.hear() == {"ready": True}
+    assert z.hear() == READY
     assert z.wait() == (0, "imported\n", "")
 
 
@@ -133,7 +136,7 @@ def test_threads_that_end_for_a_fork_do_not_matter(zygote, tmp_path):
         t.start()
         os.register_at_fork(before=lambda: (end.set(), t.join()))
         """
-    assert zygote("pool", path=modules(tmp_path, pool=source)).hear() == {"ready": True}
+    assert zygote("pool", path=modules(tmp_path, pool=source)).hear() == READY
 
 
 def test_gpus_are_named():
@@ -163,7 +166,7 @@ def test_gpus_are_named():
 )
 def test_broken_requests_end_the_zygote(zygote, outputs, message):
     z = zygote()
-    assert z.hear() == {"ready": True}
+    assert z.hear() == READY
     assert z.ask(message, outputs[:3])["error"].startswith("invalid request: ")
     assert z.hear() is None
     assert z.wait()[0] == 0
@@ -171,14 +174,33 @@ def test_broken_requests_end_the_zygote(zygote, outputs, message):
 
 def test_a_request_without_its_descriptors(zygote):
     z = zygote()
-    assert z.hear() == {"ready": True}
+    assert z.hear() == READY
     assert "0 descriptors instead of 3" in z.ask(request("/"))["error"]
+
+
+def test_a_request_with_too_many_descriptors(zygote, outputs):
+    z = zygote()
+    assert z.hear() == READY
+    assert "instead of 3 to 6" in z.ask(request("/"), outputs[:1] * 7)["error"]
+
+
+def test_the_child_enters_its_groups(zygote, outputs, tmp_path):
+    """It says so to each file before it waits. One that cannot be written is for the gateway to notice."""
+    z = zygote()
+    assert z.hear() == READY
+    groups = [tmp_path / "memory", tmp_path / "pids"]
+    files = [os.open(group, os.O_WRONLY | os.O_CREAT) for group in groups]
+    closed = os.open(tmp_path, os.O_RDONLY)
+    assert z.ask(request("/"), [*outputs[:3], files[0], closed, files[1]])["pid"] > 0
+    for fd in (*files, closed):
+        os.close(fd)
+    assert [group.read_bytes() for group in groups] == [b"0", b"0"]
 
 
 def test_what_goes_wrong_in_the_child_is_told(zygote, outputs, tmp_path):
     """The zygote goes on."""
     z = zygote()
-    assert z.hear() == {"ready": True}
+    assert z.hear() == READY
     gone = tmp_path / "gone"
     assert z.ask(request(gone), outputs[:3]) == {"error": f"FileNotFoundError: [Errno 2] No such file or directory: {os.fsencode(gone)!r}"}
     assert "was not started with a XEBEC_LAUNCH of the length" in z.ask(request("/", marker="short"), outputs[:3])["error"]
@@ -190,7 +212,7 @@ def test_nobody_adopts(zygote, outputs, tmp_path):
     without having run anything."""
     (tmp_path / "model.py").write_text("open('ran', 'w')\n")
     z = zygote()
-    assert z.hear() == {"ready": True}
+    assert z.hear() == READY
     pid = z.ask(request(tmp_path), outputs[:3])["pid"]
     end = os.pidfd_open(pid)
     try:
@@ -211,7 +233,7 @@ def test_adopted_by_another(zygote, outputs, tmp_path):
     """A child whose parent is not its zygote's parent has lost its reaper, and exits whatever go says."""
     (tmp_path / "model.py").write_text("open('ran', 'w')\n")
     z = zygote()
-    assert z.hear() == {"ready": True}
+    assert z.hear() == READY
     pid = z.ask(request(tmp_path), outputs[:3])["pid"]
     with open(f"/proc/{pid}/stat") as f:
         assert int(f.read().rpartition(")")[2].split()[1]) != os.getpid(), "this process is no subreaper"
@@ -226,7 +248,7 @@ def test_adopted_by_another(zygote, outputs, tmp_path):
 
 def test_stale(zygote, outputs, tmp_path):
     z = zygote(path=tmp_path)
-    assert z.hear() == {"ready": True}
+    assert z.hear() == READY
     (tmp_path / "new.py").write_text("")
     assert z.ask(request(tmp_path), outputs[:3]) == {"stale": "packages have been installed or removed since it was started"}
     assert z.wait()[0] == 0

@@ -3,9 +3,9 @@ the gateway. A worker that would take seconds to import its libraries starts in 
 until it writes to it.
 
 The gateway starts it with one end of a SOCK_SEQPACKET pair as descriptor 3. Every message is one JSON object. The
-zygote sends {"ready": true}, or {"error": why} and exits. Then it handles requests, one at a time:
+zygote sends {"ready": true, "groups": true}, or {"error": why} and exits. Then it handles requests, one at a time:
 
-    {"argv": […], "dir": …, "env": […], "marker": …}   with three descriptors: stdout, stderr, go
+    {"argv": […], "dir": …, "env": […], "marker": …}   with descriptors: stdout, stderr, go, and up to 3 cgroup files
     {"pid": N} | {"error": why} | {"stale": why}        the answer; a stale zygote exits
 
 argv is [FILE, …] or [-m, MODULE, …]. Texts that may not be UTF-8 (argv, dir, env) are base64, as Go encodes bytes. The
@@ -13,7 +13,9 @@ zygote exits at the end of the socket. Nothing is unpickled, and only the gatewa
 
 **The worker's parent.** The zygote forks twice, and the process between exits at once, so the worker becomes a child of
 the subreaper above the zygote. The worker waits for a byte from *go*. The byte means that the subreaper has adopted it:
-its limits are set, and its end will be noticed. End of file means that it is not wanted, and it exits.
+its limits are set, and its end will be noticed. End of file means that it is not wanted, and it exits. Before it waits, it
+enters its control groups of version 1, by a "0" to each cgroup file: for another process to move it takes 10 ms. The
+subreaper moves it where that has failed.
 
 **What is refused.** A forked process has only the thread that forked, and it shares open files with its parent. So a
 zygote does not fork if its imports have left files open (including a GPU) or have started threads. There is one
@@ -61,7 +63,8 @@ MARKER = b"XEBEC_LAUNCH"
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
-_CONTROL_BYTES = socket.CMSG_SPACE(3 * 4)
+_MAX_GROUPS = 3  # one for each controller: memory, pids, cpu
+_CONTROL_BYTES = socket.CMSG_SPACE((3 + _MAX_GROUPS) * 4)
 
 
 class Request(NamedTuple):
@@ -194,7 +197,7 @@ class Zygote:
         gc.collect()
         gc.freeze()  # so that a collection in a worker does not write to, and so copy, objects from before the fork
         self._flush()
-        self.say(ready=True)
+        self.say(ready=True, groups=True)
         while True:
             data, control, flags, _ = self._sock.recvmsg(MAX_REQUEST_BYTES, _CONTROL_BYTES, socket.MSG_CMSG_CLOEXEC)
             fds = array.array("i")
@@ -204,8 +207,8 @@ class Zygote:
             if not data:
                 return None
             try:
-                if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or len(fds) != 3:
-                    raise ValueError(f"it has more than {MAX_REQUEST_BYTES} bytes, or {len(fds)} descriptors instead of 3")
+                if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or not 3 <= len(fds) <= 3 + _MAX_GROUPS:
+                    raise ValueError(f"it has more than {MAX_REQUEST_BYTES} bytes, or {len(fds)} descriptors instead of 3 to {3 + _MAX_GROUPS}")
                 request = parse(data)
             except (ValueError, KeyError, TypeError, AttributeError) as e:
                 self.say(error=f"invalid request: {e!r}"[:MAX_TEXT])
@@ -282,6 +285,11 @@ class Zygote:
 
     def _become(self, request: Request, fds: array.array[int]) -> None:
         os.setsid()
+        for group in fds[3:]:
+            try:
+                os.write(group, b"0")
+            except OSError:
+                pass  # the subreaper does it
         os.dup2(fds[0], 1)
         os.dup2(fds[1], 2)
         os.chdir(request.dir)
