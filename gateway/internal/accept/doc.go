@@ -17,5 +17,9 @@
 // Accept blocks, as servers with a goroutine for each connection expect. [Listener.Pollable] has the same behaviour for a server that
 // polls the descriptor itself. A Listener is used in one of the two ways.
 //
+// A listener may pass a part of its connections to another process ([Share]), and that one's listener takes them ([Listener.Inherit]).
+// The accepting process divides, and the other one does not accept beside it: two processes that accept from one socket would get what
+// the scheduler gives each of them, and the connections that one of them has accepted end with it.
+//
 // The package knows nothing of what is spoken on the connections.
 package accept

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -42,7 +43,15 @@ type Listener struct {
 	stopped chan struct{}
 	stop    sync.Once
 
+	sharing sync.Mutex
+	share   *Share // nil: another process gets no connections
+
+	begun   chan struct{} // closed by Begin; nil: it accepts from the start
+	begin   sync.Once
+	fromRaw syscall.RawConn // of from
+
 	mu      sync.Mutex
+	from    *os.File // nil: there is no process that passes on connections
 	reserve int // a descriptor to do without; -1: another part of the process was faster to take it
 	events  int // of Pollable: an epoll with the socket; -1: none
 	report  reporter
@@ -72,6 +81,7 @@ func (l *Listener) Failed() uint64 { return l.failed.Load() }
 
 // Close stops accepting. Connections that were accepted stay open.
 func (l *Listener) Close() error {
+	l.closeInherited()
 	l.unpoll() // the socket may live on in another process, and would be reported here for as long
 	err := l.Listener.Close()
 	l.end.Do(func() {
@@ -122,8 +132,9 @@ func (l *Listener) isStopped() bool {
 // Accept waits for a connection. The only error is that the listener is closed.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
+		c, err := l.next()
 		switch {
+		case err == nil && l.passOnConn(c):
 		case err == nil && (l.cfg.Connections == 0 || l.open.Add(1) <= int64(l.cfg.Connections)):
 			return &counted{Conn: c, open: &l.open}, nil
 		case err == nil:
@@ -142,6 +153,16 @@ func (l *Listener) Accept() (net.Conn, error) {
 			}
 		}
 	}
+}
+
+// next waits for the next connection, of this listener or of another process's share.
+func (l *Listener) next() (net.Conn, error) {
+	if l.begun != nil {
+		if c, err := l.acceptPassed(); c != nil || err != nil {
+			return c, err
+		}
+	}
+	return l.Listener.Accept()
 }
 
 func (l *Listener) closed() bool {

@@ -3,6 +3,7 @@ package accept
 import (
 	"errors"
 	"net"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,18 +24,30 @@ func (l *Listener) Pollable() (*Pollable, error) {
 	if err != nil {
 		return nil, err
 	}
-	var failed error
-	err = l.raw.Control(func(fd uintptr) {
-		failed = unix.EpollCtl(events, unix.EPOLL_CTL_ADD, int(fd), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
-	})
-	if err = errors.Join(err, failed); err != nil {
-		unix.Close(events)
-		return nil, err
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = events
+	if l.from != nil {
+		err = l.poll(l.fromRaw)
+	}
+	if err == nil && l.hasBegun() {
+		err = l.poll(l.raw)
+	}
+	if err != nil {
+		unix.Close(events)
+		l.events = -1
+		return nil, err
+	}
 	return &Pollable{l, events}, nil
+}
+
+// poll puts a socket into the epoll of Pollable. The caller holds mu.
+func (l *Listener) poll(socket syscall.RawConn) error {
+	var failed error
+	err := socket.Control(func(fd uintptr) {
+		failed = unix.EpollCtl(l.events, unix.EPOLL_CTL_ADD, int(fd), &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+	})
+	return errors.Join(err, failed)
 }
 
 // Fd is the descriptor to poll. It belongs to the listener.
@@ -42,23 +55,33 @@ func (p *Pollable) Fd() int { return p.fd }
 
 // Accept returns a connection, or nil if there is none now.
 func (p *Pollable) Accept() (net.Conn, error) {
-	if p.isStopped() {
+	if fd := p.takePassed(); fd >= 0 {
+		peer, _ := unix.Getpeername(fd) // it fails only if the client has gone
+		return p.polled(fd, peer), nil
+	}
+	if p.isStopped() || !p.hasBegun() {
 		return nil, nil
 	}
 	fd, peer, err := p.accept4()
 	switch {
+	case err == nil && p.passOn(fd):
+		unix.Close(fd)
 	case err == nil:
-		c := &polled{fd: fd, local: p.Addr(), remote: address(peer)}
-		if _, tcp := c.local.(*net.TCPAddr); tcp {
-			_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // an answer is sent at once, or with the next one if that fails
-		}
-		return c, nil
+		return p.polled(fd, peer), nil
 	case errors.Is(err, unix.EAGAIN), p.closed(), errors.Is(err, net.ErrClosed):
 		return nil, nil
 	case p.failedToAccept(err):
 		time.Sleep(pause) // the poller would ask again at once
 	}
 	return nil, nil
+}
+
+func (p *Pollable) polled(fd int, peer unix.Sockaddr) net.Conn {
+	c := &polled{fd: fd, local: p.Addr(), remote: address(peer)}
+	if _, tcp := c.local.(*net.TCPAddr); tcp {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // an answer is sent at once, or with the next one if that fails
+	}
+	return c
 }
 
 // polled is what a polling server needs of a connection. It reads and writes on the descriptor, which it owns.
