@@ -12,12 +12,28 @@
 //	   ◀── past: the queries that feedback may name ────────
 //	   ◀── done ────────────────────────────────────────────   ends
 //
+// With a canary the new process first serves a share of the connections, and the old one compares:
+//
+//	── ready ────────────────────────────────────────────▶  accepts all connections, and passes on each nth
+//	◀── try, and a socket ───────────────────────────────
+//	serves what comes over the socket
+//	◀═ calls: answers and latencies; what is learned ════▶  compares every second
+//	◀── release, as above ───────────────────────────────   at the end of the time, if the new process is not worse
+//	◀── abort ───────────────────────────────────────────   as soon as it is worse
+//	answers what it has, passes on what was learned, ends
+//
+// The old process accepts all connections because the share is exact then, and because it can stop at once: connections that wait in
+// the kernel never belong to the process that is on trial. The other way, two processes that accept beside each other, gives each what
+// the scheduler happens to give it. The store stays with the old process; what the new one learns goes there by calls. Connections that
+// it has got stay with it, whether it takes over or is sent back.
+//
 // # What it promises
 //
 // Before serving has arrived, the old process is the gateway, and whatever happens to the new one it goes on: it takes the store
 // back and allows changes again. If the new process may have the store and does not answer, it is killed first. From then on the new
 // process is the gateway, and needs the old one for nothing. A process whose partner has died goes on: the new one also before that
-// point, as it has the sockets, and the store is free. Each step has a time limit.
+// point, as it has the sockets, and the store is free. Each step has a time limit. A process that was sent back
+// is not a gateway any more: if the old one is killed while that one ends, no process is left.
 //
 // # How it is made
 //

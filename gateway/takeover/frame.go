@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // Version is the version of the protocol. A process refuses another one's.
@@ -34,6 +35,7 @@ const (
 	KindUpgrade // from the command line: start a new process
 	KindProgress
 	KindResult // the answer to the command line
+	KindTry    // with the socket that the share of the connections comes from
 	kinds
 )
 
@@ -41,7 +43,40 @@ const (
 type Hello struct {
 	Version int    `json:"version"`
 	Program string `json:"program"`
+	// Canary: the process first wants a share of the connections; nil: it does not.
+	Canary *Canary `json:"canary,omitempty"`
 }
+
+// Canary is how a new process is tried.
+type Canary struct {
+	// Share is its part of the new connections, above 0 and at most 0.5.
+	Share float64 `json:"share"`
+	// Seconds is how long it is tried.
+	Seconds float64 `json:"seconds"`
+}
+
+// Bounds of a canary.
+const (
+	MaxCanaryShare  = 0.5                    //xebec:limit `--canary`
+	MinCanaryTime   = 100 * time.Millisecond //xebec:limit shortest `--canary-time`
+	MaxCanaryTime   = 24 * time.Hour         //xebec:limit longest `--canary-time`
+	leastShare      = 0.001                  // a thousandth: of fewer connections nothing can be learned
+	canaryExplained = "expected a share of the connections from 0.1% to 50%, for 100ms to 24h"
+)
+
+// Check returns what is wrong with a canary; nil: nothing.
+func (c *Canary) Check() error {
+	if c == nil {
+		return nil
+	}
+	if !(c.Share >= leastShare && c.Share <= MaxCanaryShare && c.Seconds >= MinCanaryTime.Seconds() && c.Seconds <= MaxCanaryTime.Seconds()) {
+		return fmt.Errorf("a canary of %g%% for %gs: %s", c.Share*100, c.Seconds, canaryExplained)
+	}
+	return nil
+}
+
+// Time is how long the new process is tried.
+func (c *Canary) Time() time.Duration { return time.Duration(c.Seconds * float64(time.Second)) }
 
 // WelcomeMessage is what the new process needs to load.
 type WelcomeMessage struct {
@@ -54,6 +89,8 @@ type WelcomeMessage struct {
 	Copy  string `json:"copy,omitempty"`
 	// Second: the new process uses the second set of names in the data directory.
 	Second bool `json:"second"`
+	// Canary: the old process knows that the new one is to be tried first.
+	Canary bool `json:"canary,omitempty"`
 	// Replicas is how many replicas versions have, by "name@version".
 	Replicas map[string]int `json:"replicas,omitempty"`
 }
@@ -79,8 +116,36 @@ type Answer struct {
 
 // Upgrade asks a gateway to start a new process of itself.
 type Upgrade struct {
-	Binary string `json:"binary,omitempty"` // empty: the file of the running program, which may be another one by now
+	Binary string  `json:"binary,omitempty"` // empty: the file of the running program, which may be another one by now
+	Canary *Canary `json:"canary,omitempty"` // nil: it is not tried first
 }
+
+// Progress says how far an upgrade is.
+type Progress struct {
+	PID   int   `json:"pid"`
+	Stage Stage `json:"stage"`
+	// Share and Seconds are those of the canary at stage StageCanary; Passed is how many connections it has got, Answers and Errors
+	// what it has answered, and Elapsed the seconds since it began.
+	Share   float64 `json:"share,omitempty"`
+	Seconds float64 `json:"seconds,omitempty"`
+	Elapsed float64 `json:"elapsed,omitempty"`
+	Passed  uint64  `json:"passed,omitempty"`
+	Answers uint64  `json:"answers,omitempty"`
+	Errors  uint64  `json:"errors,omitempty"`
+	// Reason is why the canary is promoted or sent back.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Stage is a step of an upgrade for people and scripts.
+type Stage string
+
+// The stages, in their order. Of the two after StageCanary one comes.
+const (
+	StageLoading  Stage = "loading"
+	StageCanary   Stage = "canary"
+	StagePromoted Stage = "promoted"
+	StageSentBack Stage = "sent back"
+)
 
 // Result ends an upgrade. Error is empty if the new process serves.
 type Result struct {

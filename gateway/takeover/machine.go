@@ -1,6 +1,9 @@
 package takeover
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // Event is what happened to one side: a message came, something that it did has ended, or the other side is gone.
 type Event uint8
@@ -19,10 +22,13 @@ const (
 	Stopping // this process is asked to end
 	Done     // the last action has succeeded
 	Failed   // the last action has failed
+	GotTry   // the new process is to serve a share of the connections
+	Good     // the canary is not worse
+	Bad      // it is worse, or cannot be judged
 	events
 )
 
-var eventNames = [events]string{"hello", "welcome", "ready", "release", "serving", "abort", "gone", "died", "expired", "stopping", "done", "failed"}
+var eventNames = [events]string{"hello", "welcome", "ready", "release", "serving", "abort", "gone", "died", "expired", "stopping", "done", "failed", "try", "good", "bad"}
 
 func (e Event) String() string { return eventNames[e] }
 
@@ -31,23 +37,26 @@ type Action uint8
 
 // The actions of both sides. An action that can fail is followed by Done or Failed.
 const (
-	Wait    Action = iota
-	Prepare        // giver: check that there is room, refuse changes, copy what is declared. Done or Failed
-	Welcome        // giver: send it
-	Refuse         // giver: allow changes again, and say why not
-	Release        // giver: let the store go, and say so. Done or Failed
-	Resume         // giver: allow changes again, and say abort
-	Reclaim        // giver: kill the other process if it lives, take the store back, allow changes again
-	Drain          // giver: stop accepting; the other process is the gateway now
-	Load           // taker: load the replicas. Done or Failed
-	Ready          // taker: say so
-	Take           // taker: take the store. Done or Failed
-	Serve          // taker: accept, and say so. Done or Failed
-	GiveUp         // taker: say abort, and end
+	Wait     Action = iota
+	Prepare         // giver: check that there is room, refuse changes, copy what is declared. Done or Failed
+	Welcome         // giver: send it
+	Refuse          // giver: allow changes again, and say why not
+	Release         // giver: let the store go, and say so. Done or Failed
+	Resume          // giver: allow changes again, and say abort
+	Reclaim         // giver: kill the other process if it lives, take the store back, allow changes again
+	Drain           // giver: stop accepting; the other process is the gateway now
+	Load            // taker: load the replicas. Done or Failed
+	Ready           // taker: say so
+	Take            // taker: take the store. Done or Failed
+	Serve           // taker: accept, and say so. Done or Failed
+	GiveUp          // taker: say abort, and end
+	Try             // both: a share of the connections goes to the new process
+	SendBack        // giver: allow changes again, say abort, and pass on no more connections
+	Return          // taker: answer what it has, pass on what was learned, and end
 	actions
 )
 
-var actionNames = [actions]string{"wait", "prepare", "welcome", "refuse", "release", "resume", "reclaim", "drain", "load", "ready", "take", "serve", "give up"}
+var actionNames = [actions]string{"wait", "prepare", "welcome", "refuse", "release", "resume", "reclaim", "drain", "load", "ready", "take", "serve", "give up", "try", "send back", "return"}
 
 func (a Action) String() string { return actionNames[a] }
 
@@ -67,16 +76,26 @@ const (
 	Accepting
 	Served
 	Ended
+	Trying    // the new process serves a share of the connections
+	Returning // giver: until the process that was sent back has ended
 	states
 )
 
-var stateNames = [states]string{"greeting", "preparing", "loading", "loading alone", "waiting", "releasing", "committing", "taking", "accepting", "served", "ended"}
+var stateNames = [states]string{"greeting", "preparing", "loading", "loading alone", "waiting", "releasing", "committing", "taking", "accepting", "served", "ended", "trying", "returning"}
 
 func (s State) String() string { return stateNames[s] }
 
 type step struct {
 	action Action
 	next   State
+}
+
+// withCanary are the giver's steps if the new process first serves a share of the connections.
+func withCanary(t table) table {
+	t = maps.Clone(t)
+	t[Loading] = maps.Clone(t[Loading])
+	t[Loading][GotReady] = step{Try, Trying}
+	return t
 }
 
 type table map[State]map[Event]step
@@ -93,6 +112,11 @@ var giver = table{
 		GotReady: {Release, Releasing},
 		GotAbort: {Resume, Ended}, Gone: {Resume, Ended}, Died: {Resume, Ended}, Expired: {Resume, Ended}, Stopping: {Resume, Ended},
 	},
+	Trying: {
+		Good: {Release, Releasing}, Bad: {SendBack, Returning},
+		GotAbort: {SendBack, Returning}, Gone: {Resume, Ended}, Died: {Resume, Ended}, Stopping: {SendBack, Returning},
+	},
+	Returning: {Gone: {Wait, Ended}, Died: {Wait, Ended}, GotAbort: {Wait, Returning}, Expired: {Wait, Ended}, Stopping: {Wait, Returning}},
 	Releasing: {Done: {Wait, Committing}, Failed: {Reclaim, Ended}},
 	Committing: {
 		GotServing: {Drain, Served},
@@ -113,8 +137,12 @@ var taker = table{
 	},
 	LoadingAlone: {Done: {Take, Taking}, Failed: {GiveUp, Ended}, Expired: {GiveUp, Ended}, Stopping: {GiveUp, Ended}},
 	Waiting: {
+		GotRelease: {Take, Taking}, GotTry: {Try, Trying},
+		GotAbort: {GiveUp, Ended}, Gone: {GiveUp, Ended}, Died: {Take, Taking}, Expired: {GiveUp, Ended}, Stopping: {GiveUp, Ended},
+	},
+	Trying: {
 		GotRelease: {Take, Taking},
-		GotAbort:   {GiveUp, Ended}, Gone: {GiveUp, Ended}, Died: {Take, Taking}, Expired: {GiveUp, Ended}, Stopping: {GiveUp, Ended},
+		GotAbort:   {Return, Ended}, Gone: {Return, Ended}, Died: {Take, Taking}, Stopping: {Return, Ended},
 	},
 	Taking:    {Done: {Serve, Accepting}, Failed: {GiveUp, Ended}},
 	Accepting: {Done: {Wait, Served}, Failed: {GiveUp, Ended}},
@@ -131,6 +159,9 @@ type Machine struct {
 // Giver is the old process's side, Taker the new one's. The taker has said hello.
 func Giver() *Machine { return &Machine{table: giver} }
 
+// GiverWithCanary is the old process's side of a takeover in which the new one first serves a share of the connections.
+func GiverWithCanary() *Machine { return &Machine{table: withCanary(giver)} }
+
 // Taker is the new process's side.
 func Taker() *Machine { return &Machine{table: taker} }
 
@@ -145,11 +176,11 @@ func (m *Machine) Next(e Event) (Action, error) {
 		m.state = s.next
 		return s.action, nil
 	}
-	if len(steps) == 0 || e > GotAbort {
+	if len(steps) == 0 || e > GotAbort && e != GotTry {
 		return Wait, nil
 	}
 	err := fmt.Errorf("the other process sent %s while this one was %s", e, m.state)
-	s, ok := steps[Gone]
+	s, ok := steps[Gone] // which ends a canary, too: a process that breaks the protocol is not to serve
 	if !ok {
 		return Wait, err // it is in an action, whose end follows
 	}

@@ -44,6 +44,20 @@ func TestTranscripts(t *testing.T) {
 		{"it has closed the connection and lives", Taker(), []Event{GotWelcome, Done, Gone}, "welcome: load; done: ready; gone: give up; ended"},
 		{"the store cannot be taken", Taker(), []Event{GotWelcome, Done, GotRelease, Failed}, "welcome: load; done: ready; release: take; failed: give up; ended"},
 		{"ready before the welcome", Giver(), []Event{GotReady}, "ready: wait (violation); ended"},
+		{"a good canary, the old side", GiverWithCanary(), []Event{GotHello, Done, GotReady, Good, Done, GotServing},
+			"hello: prepare; done: welcome; ready: try; good: release; done: wait; serving: drain; served"},
+		{"a good canary, the new side", Taker(), []Event{GotWelcome, Done, GotTry, GotRelease, Done, Done},
+			"welcome: load; done: ready; try: try; release: take; done: serve; done: wait; served"},
+		{"a bad canary, the old side", GiverWithCanary(), []Event{GotHello, Done, GotReady, Bad, GotAbort, Gone},
+			"hello: prepare; done: welcome; ready: try; bad: send back; abort: wait; gone: wait; ended"},
+		{"a bad canary, the new side", Taker(), []Event{GotWelcome, Done, GotTry, GotAbort}, "welcome: load; done: ready; try: try; abort: return; ended"},
+		{"a bad canary does not end", GiverWithCanary(), []Event{GotHello, Done, GotReady, Bad, Expired}, "hello: prepare; done: welcome; ready: try; bad: send back; expired: wait; ended"},
+		{"the canary dies", GiverWithCanary(), []Event{GotHello, Done, GotReady, Died}, "hello: prepare; done: welcome; ready: try; died: resume; ended"},
+		{"the old process dies during the canary", Taker(), []Event{GotWelcome, Done, GotTry, Died, Done, Done},
+			"welcome: load; done: ready; try: try; died: take; done: serve; done: wait; served"},
+		{"the gateway stops during the canary", GiverWithCanary(), []Event{GotHello, Done, GotReady, Stopping, Died}, "hello: prepare; done: welcome; ready: try; stopping: send back; died: wait; ended"},
+		{"the canary serves before it may", GiverWithCanary(), []Event{GotHello, Done, GotReady, GotServing}, "hello: prepare; done: welcome; ready: try; serving: resume (violation); ended"},
+		{"a canary that was not asked for", Taker(), []Event{GotTry}, "try: give up (violation); ended"},
 		{"serving before the release", Giver(), []Event{GotHello, Done, GotServing}, "hello: prepare; done: welcome; serving: resume (violation); ended"},
 	} {
 		if got := transcript(c.m, c.in...); got != c.want {
@@ -62,6 +76,7 @@ type pair struct {
 	alive          [2]bool
 	step, killStep int
 	killed         int
+	verdict        Event // of the canary, if there is one
 }
 
 const (
@@ -98,6 +113,16 @@ func (p *pair) happen(side int, e Event) {
 			p.store[giving] = false
 			p.toTaker = append(p.toTaker, GotRelease)
 			e = Done
+		case Try:
+			if side == giving {
+				p.toTaker = append(p.toTaker, GotTry)
+				p.toGiver = append(p.toGiver, p.verdict)
+			}
+		case SendBack:
+			p.toTaker = append(p.toTaker, GotAbort)
+		case Return:
+			p.alive[taking] = false
+			p.toGiver = append(p.toGiver, Gone)
 		case Take:
 			if e = Done; p.store[giving] {
 				e = Failed
@@ -124,9 +149,10 @@ func (p *pair) happen(side int, e Event) {
 
 // Either side is killed at each step. The other one serves in the end, with the store.
 func TestDeathAtEachStep(t *testing.T) {
-	for killed := range 2 {
-		for at := 0; at < 20; at++ {
-			p := &pair{giver: Giver(), taker: Taker(), alive: [2]bool{true, true}, serves: [2]bool{true, false}, store: [2]bool{true, false}, killStep: at, killed: killed}
+	for run := range 6 {
+		killed := run % 2
+		for at := 0; at < 24; at++ {
+			p := &pair{giver: [3]func() *Machine{Giver, GiverWithCanary, GiverWithCanary}[run/2](), verdict: [3]Event{Gone, Good, Bad}[run/2], taker: Taker(), alive: [2]bool{true, true}, serves: [2]bool{true, false}, store: [2]bool{true, false}, killStep: at, killed: killed}
 			p.toGiver = []Event{GotHello}
 			for len(p.toGiver)+len(p.toTaker) > 0 {
 				if len(p.toGiver) > 0 {
@@ -144,6 +170,7 @@ func TestDeathAtEachStep(t *testing.T) {
 			if p.serves[giving] == p.serves[taking] {
 				// The old process dies in the greeting, before anything was passed on, or the new one after the commit point: that is
 				// the end of a gateway like any other.
+				// So is that of the old process while a bad canary returns.
 				early, late := p.taker.State() == Ended && !p.alive[giving], p.giver.State() == Served && !p.alive[taking]
 				if p.serves[giving] || !early && !late {
 					t.Errorf("side %d killed at step %d: serving %v, states %s and %s", killed, at, p.serves, p.giver.State(), p.taker.State())
@@ -161,7 +188,7 @@ func TestDeathAtEachStep(t *testing.T) {
 // Whatever comes in whatever order, a machine ends in a state that it does not leave, and after the commit point the old side never
 // takes the store back.
 func TestAnyOrder(t *testing.T) {
-	for _, fresh := range []func() *Machine{Giver, Taker} {
+	for _, fresh := range []func() *Machine{Giver, GiverWithCanary, Taker} {
 		for seed := range 1 << 18 {
 			m, drained := fresh(), false
 			for n, rest := 0, seed; n < 6; n++ {

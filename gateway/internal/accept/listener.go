@@ -52,8 +52,8 @@ type Listener struct {
 
 	mu      sync.Mutex
 	from    *os.File // nil: there is no process that passes on connections
-	reserve int // a descriptor to do without; -1: another part of the process was faster to take it
-	events  int // of Pollable: an epoll with the socket; -1: none
+	reserve int      // a descriptor to do without; -1: another part of the process was faster to take it
+	events  int      // of Pollable: an epoll with the socket; -1: none
 	report  reporter
 }
 
