@@ -9,6 +9,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/cache"
+	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
@@ -100,6 +101,20 @@ func (p *Path) Model(name, version string) (*Model, error) {
 
 // Versions returns the versions of a model in order, without labels.
 func (p *Path) Versions(name string) []string { return p.table.Load().versions(name) }
+
+// Endpoints calls yield with the counters of each function ("function NAME"), and of each version for the requests that address it
+// ("model NAME@VERSION").
+func (p *Path) Endpoints(yield func(name string, e *obs.Endpoint)) {
+	t := p.table.Load()
+	for name, fn := range t.Functions {
+		yield("function "+name, fn.Stats)
+	}
+	for id, m := range t.Versions {
+		if id == m.ID { // otherwise a label
+			yield("model "+id.String(), m.Stats)
+		}
+	}
+}
 
 // MaxBatch bounds the queries of one request.
 func (p *Path) MaxBatch() int { return p.cfg.MaxBatch }
