@@ -13,6 +13,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/query"
+	"github.com/xebec-serving/xebec/gateway/takeover"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/local"
@@ -42,9 +43,12 @@ type Config struct {
 	// Takeover lets the gateway take over from the one that runs with DataDir, which then ends: it gets that one's listening sockets,
 	// store and knowledge, and no request fails.
 	Takeover bool
-	// StartSuccessor starts a process of a program that takes over from this gateway: this process's own program where binary is empty.
+	// Canary, with Takeover, lets this process first serve a share of the new connections of the function port. If it is worse than the
+	// old one Start fails, and the old one goes on; nil: it takes over at once.
+	Canary *Canary
+	// StartSuccessor starts a process of a program that takes over from this gateway: this process's own program where binary is empty; canary is to be its Config.Canary.
 	// Wait returns when that process has ended. Nil: `xebec upgrade` is refused.
-	StartSuccessor func(binary string) (pid int, wait func() error, err error)
+	StartSuccessor func(binary string, canary *Canary) (pid int, wait func() error, err error)
 	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty.
 	Python string
 	// Manifests are files or directories to apply at the start; in directories also the model directories below.
@@ -121,6 +125,9 @@ type Config struct {
 	// unless GOMEMLIMIT does. It concerns the whole process; a program that embeds a gateway decides for itself.
 	ReleaseMemory bool
 }
+
+// Canary is how a new process is tried before it takes over: with which share of the connections, and how long.
+type Canary = takeover.Canary
 
 // Listeners are open ports; nil: it is opened by its address.
 type Listeners struct{ Functions, Admin net.Listener }

@@ -138,7 +138,23 @@ func (s *Server) Admin() string {
 }
 
 // serve answers requests on the ports.
-func (s *Server) serve() (err error) {
+func (s *Server) serve() error {
+	if s.http != nil { // it has served as a canary
+		if err := s.function.Begin(); err != nil {
+			return err
+		}
+	} else if err := s.serveFunctions(); err != nil {
+		return err
+	}
+	if s.admin != nil {
+		s.adminHTTP = s.newAdmin(s.admin)
+		s.ports.Go(func() { s.portEnded("admin", s.adminHTTP.Run()) })
+	}
+	return nil
+}
+
+// serveFunctions answers requests on the function port.
+func (s *Server) serveFunctions() (err error) {
 	if s.function != nil {
 		var ln net.Listener = s.function
 		if s.functionTLS == nil {
@@ -155,10 +171,6 @@ func (s *Server) serve() (err error) {
 			return err
 		}
 		s.ports.Go(func() { s.portEnded("function", s.http.Serve()) })
-	}
-	if s.admin != nil {
-		s.adminHTTP = s.newAdmin(s.admin)
-		s.ports.Go(func() { s.portEnded("admin", s.adminHTTP.Run()) })
 	}
 	return nil
 }

@@ -118,6 +118,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			s.before.giveUp(err)
+			s.endCanary()
 			err = errors.Join(err, s.stop(context.Background()), s.close())
 		}
 	}()

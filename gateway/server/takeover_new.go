@@ -48,6 +48,7 @@ type predecessor struct {
 	events  chan takeover.Event
 	reading sync.WaitGroup
 	over    chan struct{} // closed when the old process is gone
+	share   chan *os.File // capacity 1: where a share of the connections comes from
 
 	mu     sync.Mutex
 	reason string // of its abort
@@ -66,10 +67,10 @@ func (s *Server) meet(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--takeover: no gateway answers in %s: start without --takeover if none runs there: %w", dir.path, err)
 	}
-	b := &predecessor{conn: conn, machine: takeover.Taker(), files: map[string]*os.File{}, events: make(chan takeover.Event, 8), over: make(chan struct{})}
+	b := &predecessor{conn: conn, machine: takeover.Taker(), files: map[string]*os.File{}, events: make(chan takeover.Event, 8), over: make(chan struct{}), share: make(chan *os.File, 1)}
 	s.before = b
 	s.onClose(func() error { err := conn.Close(); b.reading.Wait(); b.closeFiles(); return err })
-	if err := conn.Send(takeover.KindHello, takeover.Hello{Version: takeover.Version, Program: s.cfg.Version}); err != nil {
+	if err := conn.Send(takeover.KindHello, takeover.Hello{Version: takeover.Version, Program: s.cfg.Version, Canary: s.cfg.Canary}); err != nil {
 		return fmt.Errorf("--takeover: %w", err)
 	}
 	if err := conn.SetReceiveDeadline(time.Now().Add(greetWithin)); err != nil {
@@ -96,6 +97,9 @@ func (s *Server) meet(ctx context.Context) error {
 	}
 	if b.files[fileLock] == nil {
 		return fmt.Errorf("--takeover: process %d does not pass on the data directory", conn.PID())
+	}
+	if s.cfg.Canary != nil && !w.Canary {
+		return fmt.Errorf("--canary: process %d (%s) is of a program that knows no canary: take over without one", conn.PID(), w.Program)
 	}
 	if _, err := b.machine.Next(takeover.GotWelcome); err != nil {
 		return err
@@ -137,6 +141,11 @@ func (b *predecessor) take(name string) *os.File {
 }
 
 func (b *predecessor) closeFiles() {
+	select {
+	case f := <-b.share:
+		f.Close()
+	default:
+	}
 	for _, f := range b.files {
 		f.Close()
 	}
@@ -182,6 +191,10 @@ func (s *Server) follow() {
 		defer close(b.over)
 		for {
 			f, files, err := b.conn.Receive()
+			if err == nil && f.Kind == takeover.KindTry && len(files) == 1 && len(b.share) == 0 {
+				b.share <- files[0]
+				files = nil
+			}
 			for _, file := range files {
 				file.Close()
 			}
@@ -209,6 +222,11 @@ func (s *Server) hear(f takeover.Frame) error {
 	switch f.Kind {
 	case takeover.KindRelease:
 		b.events <- takeover.GotRelease
+	case takeover.KindTry:
+		if s.cfg.Canary == nil || len(b.share) == 0 {
+			return errors.New("the old process wants to try this one, which has not asked for it")
+		}
+		b.events <- takeover.GotTry
 	case takeover.KindAbort:
 		var a takeover.Abort
 		if err := f.Decode(&a); err != nil {
@@ -221,7 +239,7 @@ func (s *Server) hear(f takeover.Frame) error {
 	case takeover.KindAnswer:
 		return b.conn.Answered(f)
 	case takeover.KindCall:
-		return b.conn.Answer(f, s.answerPredecessor)
+		return b.conn.Answer(f, func(op string, body []byte) (any, error) { return s.answer(commitWithin, s.guest, op, body) })
 	case takeover.KindPast:
 		if err := s.path.Inherit(f.Payload); err != nil {
 			s.log.Warn("a query that the process before has answered is forgotten", zap.Error(err))
@@ -269,6 +287,16 @@ func (s *Server) takeOver(ctx context.Context) error {
 			}
 			_, err := b.machine.Next(takeover.Done)
 			return err
+		case takeover.Try:
+			limit.Reset(s.cfg.Canary.Time() + loadWithin)
+			if err := s.beTried(); err != nil {
+				return fmt.Errorf("--canary: %w", err)
+			}
+		case takeover.Return:
+			why := s.whyGivenUp(ctx, e, err)
+			s.log.Warn("this process is sent back: it answers what it has, and ends", zap.Error(why))
+			s.comeBack()
+			return why
 		case takeover.GiveUp:
 			return s.whyGivenUp(ctx, e, err)
 		default:
@@ -287,6 +315,9 @@ func (s *Server) whyGivenUp(ctx context.Context, e takeover.Event, err error) er
 	case e == takeover.GotAbort:
 		b.mu.Lock()
 		defer b.mu.Unlock()
+		if s.http != nil {
+			return fmt.Errorf("--canary: process %d sends this one back: %s", b.conn.PID(), b.reason)
+		}
 		return fmt.Errorf("--takeover: process %d ends the takeover: %s", b.conn.PID(), b.reason)
 	case e == takeover.Expired && b.machine.State() == takeover.Ended && s.notLoaded() != "":
 		return fmt.Errorf("--takeover: after %s %s", loadWithin, s.notLoaded())
@@ -309,27 +340,30 @@ func (s *Server) takeStore(ctx context.Context) error {
 	if s.handover == nil {
 		return nil
 	}
+	s.handover.Recall()
 	if err := s.handover.Take(ctx); err != nil {
 		return err
 	}
 	if err := os.Remove(s.before.welcome.Copy); err != nil && !errors.Is(err, os.ErrNotExist) {
 		s.log.Warn("a copy of the store is left", zap.Error(err))
 	}
+	if s.http != nil { // it was a canary, and has begun with what was learned then
+		s.learned.Reread()
+	}
+	s.beginLearned()
+	return nil
+}
+
+func (s *Server) beginLearned() {
 	if err := s.learned.Begin(); err != nil {
 		s.log.Warn("what was learned is read later", zap.Error(err))
 	}
-	return nil
 }
 
 // tookOver says that this process serves, and cares for the old one until that has ended.
 func (s *Server) tookOver() {
 	b := s.before
-	s.path.AskBefore(func(id uint64, function string) (past query.Past, err error) {
-		ctx, cancel := context.WithTimeout(s.life, askWithin)
-		defer cancel()
-		err = b.conn.Call(ctx, opPast, pastQuestion{id, function}, &past)
-		return past, err
-	})
+	s.askOther(b.conn)
 	_, _ = b.machine.Next(takeover.Done)
 	_ = b.conn.Send(takeover.KindServing, nil) // if it fails, the old process is gone
 	s.inBackground(func() {
@@ -347,6 +381,16 @@ func (s *Server) tookOver() {
 		if err := s.listenForSuccessor(); err != nil {
 			s.log.Warn("this gateway cannot be taken over", zap.Error(err))
 		}
+	})
+}
+
+// askOther asks the other process for the queries that this one does not know.
+func (s *Server) askOther(conn *takeover.Conn) {
+	s.path.AskBefore(func(id uint64, function string) (past query.Past, err error) {
+		ctx, cancel := context.WithTimeout(s.life, askWithin)
+		defer cancel()
+		err = conn.Call(ctx, opPast, pastQuestion{id, function}, &past)
+		return past, err
 	})
 }
 

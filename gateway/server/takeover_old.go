@@ -1,18 +1,21 @@
 package server
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/accept"
+	"github.com/xebec-serving/xebec/gateway/internal/state"
 	"github.com/xebec-serving/xebec/gateway/takeover"
 )
 
@@ -44,6 +47,8 @@ type succession struct {
 type startedProcess struct {
 	pid     int
 	outcome chan error // capacity 1
+	// progress tells the command how far it is.
+	progress func(takeover.Progress)
 }
 
 func (s *succession) init() {
@@ -141,7 +146,7 @@ func (s *Server) serveControl(conn *takeover.Conn) {
 		err := f.Decode(&u)
 		pid := 0
 		if err == nil {
-			pid, err = s.upgrade(conn, u.Binary)
+			pid, err = s.upgrade(conn, u)
 		}
 		r := takeover.Result{PID: pid}
 		if err != nil {
@@ -161,6 +166,12 @@ func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
 		return
 	}
 	g := &giver{Server: s, conn: conn, machine: takeover.Giver(), events: make(chan takeover.Event, 8), decided: make(chan struct{})}
+	if g.canary = hello.Canary; g.canary != nil {
+		g.machine = takeover.GiverWithCanary()
+		if s.handover != nil {
+			g.guest = s.handover.Guest()
+		}
+	}
 	su.to, su.decided = conn, g.decided
 	su.mu.Unlock()
 	var receiving sync.WaitGroup
@@ -184,6 +195,9 @@ func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
 		conn.EndReceive()
 	}
 	receiving.Wait()
+	if err != nil && g.canary != nil {
+		s.path.AskBefore(nil)
+	}
 }
 
 // giver is the old process's side of a takeover.
@@ -194,6 +208,15 @@ type giver struct {
 	events  chan takeover.Event
 	decided chan struct{}
 	thaw    func()
+
+	canary   *takeover.Canary // nil: the new process takes over at once
+	share    *accept.Share    // nil: it has none
+	guest    state.Learned    // the store, for the new process; nil: it has none, or has it itself
+	released atomic.Bool      // the store is being let go
+	endTrial context.CancelFunc
+	trying   sync.WaitGroup
+	verdict  string // of the trial, once it has ended
+	sentBack error
 
 	mu     sync.Mutex
 	reason string // of the other side's abort
@@ -239,13 +262,15 @@ func (g *giver) hear(f takeover.Frame) error {
 	case takeover.KindAnswer:
 		return g.conn.Answered(f)
 	case takeover.KindCall:
-		return g.conn.Answer(f, func(op string, body []byte) (any, error) {
-			var q pastQuestion
-			if err := json.Unmarshal(body, &q); err != nil || op != opPast {
-				return nil, errors.Join(fmt.Errorf("%q is not known here", op), err)
-			}
-			return g.path.TakePast(q.ID, q.Function), nil
-		})
+		return g.conn.Answer(f, g.answerNew)
+	case takeover.KindPast: // of a process that was sent back
+		if g.canary == nil {
+			return errors.New("this process has not asked what the other one remembers")
+		}
+		if err := g.path.Inherit(f.Payload); err != nil {
+			g.log.Warn("a query that the other process has answered is forgotten", zap.Error(err))
+		}
+		return nil
 	default:
 		return fmt.Errorf("message %d must not come", f.Kind)
 	}
@@ -272,6 +297,7 @@ func (g *giver) run(hello takeover.Hello) (err error) {
 				err = g.prepare(hello)
 			} else {
 				limit.Reset(commitWithin)
+				g.promoted()
 				err = g.release()
 			}
 			if e = takeover.Done; err != nil {
@@ -285,6 +311,11 @@ func (g *giver) run(hello takeover.Hello) (err error) {
 			} else {
 				g.log.Info("a process loads its replicas and then takes over; nothing can be changed until then", zap.Int("process", g.conn.PID()))
 			}
+		case takeover.Try:
+			g.try()
+		case takeover.SendBack:
+			limit.Reset(returnWithin + g.cfg.DrainTimeout)
+			g.sendBack(why)
 		case takeover.Refuse, takeover.Resume:
 			g.resume(why)
 			return why
@@ -296,7 +327,8 @@ func (g *giver) run(hello takeover.Hello) (err error) {
 			return nil
 		}
 		if g.machine.State() == takeover.Ended {
-			return why
+			g.returned(e)
+			return cmp.Or(g.sentBack, why)
 		}
 		select {
 		case e = <-g.events:
@@ -318,6 +350,8 @@ func (g *giver) why(e takeover.Event) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		return errors.New(g.reason)
+	case takeover.Bad:
+		return errors.New(g.verdict)
 	case takeover.Gone, takeover.Died, takeover.Expired:
 		return fmt.Errorf("process %d %s while this one was %s", g.conn.PID(), map[takeover.Event]string{
 			takeover.Gone: "closed the connection", takeover.Died: "died", takeover.Expired: "did not answer in time",
@@ -333,6 +367,12 @@ func (g *giver) prepare(hello takeover.Hello) error {
 	if hello.Version != takeover.Version {
 		return fmt.Errorf("it speaks version %d of the takeover, and this process (%s) version %d: restart the gateway instead", hello.Version, g.cfg.Version, takeover.Version)
 	}
+	if err := hello.Canary.Check(); err != nil {
+		return err
+	}
+	if hello.Canary != nil && g.function == nil {
+		return errors.New("a canary needs a function port, and this gateway has none")
+	}
 	if err := g.capacity.FitsTwice(); err != nil {
 		return fmt.Errorf("%w: scale models down, or restart the gateway instead", err)
 	}
@@ -346,7 +386,7 @@ func (g *giver) prepare(hello takeover.Hello) error {
 }
 
 func (g *giver) welcome() error {
-	w := takeover.WelcomeMessage{Version: takeover.Version, Program: g.cfg.Version, Second: g.dir.set == 0, Replicas: map[string]int{}}
+	w := takeover.WelcomeMessage{Version: takeover.Version, Program: g.cfg.Version, Second: g.dir.set == 0, Canary: true, Replicas: map[string]int{}}
 	for id, n := range g.capacity.Replicas() {
 		w.Replicas[id.String()] = n
 	}
@@ -395,6 +435,7 @@ func (g *giver) welcome() error {
 
 // release lets the store go.
 func (g *giver) release() error {
+	g.released.Store(true)
 	if g.handover != nil {
 		if err := g.handover.Release(); err != nil {
 			return err
@@ -405,6 +446,7 @@ func (g *giver) release() error {
 
 // resume lets things be changed again. The new process is told why it does not take over.
 func (g *giver) resume(why error) {
+	g.endShare()
 	if g.thaw != nil {
 		g.thaw()
 	}
@@ -438,6 +480,7 @@ func (g *giver) drain() {
 	if g.function != nil {
 		g.http.CloseAfterAnswers()
 		g.function.Stop()
+		g.endShare()
 	}
 	if g.admin != nil {
 		g.admin.Stop()

@@ -5,17 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/xebec-serving/xebec/gateway/internal/state"
 	"github.com/xebec-serving/xebec/gateway/takeover"
 )
 
-// What two processes of a gateway ask each other after the commit point: the old one, which has no store any more, writes and reads
-// what it learns through the new one; the new one asks what the old one remembers of a query.
+// What two processes of a gateway ask each other: the one that does not have the store writes and reads what it learns through the
+// other; each asks what the other remembers of a query; the old one asks what a canary has answered.
 const (
 	opMerge = "merge"
 	opLoad  = "load"
 	opPast  = "past"
+	// opSamples asks what a canary has answered.
+	opSamples = "samples"
 )
 
 type pastQuestion struct {
@@ -49,7 +52,7 @@ func (k learnedKey) key() state.Key {
 	return state.Key{Function: k.Function, Policy: k.Policy, Context: string(k.Context)}
 }
 
-// farStore is the store of the old process: the new one has it.
+// farStore is the store of a process while the other one has it: the new one on trial, and the old one afterwards.
 type farStore struct{ conn *takeover.Conn }
 
 // Merge implements state.Learned.
@@ -73,12 +76,12 @@ func (f farStore) Load(ctx context.Context, keys []state.Key) ([][]state.Total, 
 func (f farStore) ask(ctx context.Context, op string, body any, keyOf func(int) state.Key, n int) ([][]state.Total, error) {
 	var a learnedAnswer
 	if err := f.conn.Call(ctx, op, body, &a); err != nil {
-		return nil, fmt.Errorf("the process that has taken over does not take what was learned: %w", err)
+		return nil, fmt.Errorf("the process that has the store does not take what was learned: %w", err)
 	}
 	for i := range a.Refused {
 		r := &a.Refused[i]
 		if r.Index < 0 || r.Index >= n {
-			return nil, fmt.Errorf("the process that has taken over refuses state %d of %d", r.Index, n)
+			return nil, fmt.Errorf("the process that has the store refuses state %d of %d", r.Index, n)
 		}
 		r.Key = keyOf(r.Index)
 	}
@@ -88,12 +91,22 @@ func (f farStore) ask(ctx context.Context, op string, body any, keyOf func(int) 
 	return a.Totals, nil
 }
 
-// answerPredecessor answers what the old process asks.
-func (s *Server) answerPredecessor(op string, body []byte) (any, error) {
-	if s.guest == nil {
-		return nil, errors.New("each process has the store itself")
+// answer answers what the other process asks. guest is the store, for that process; nil: that one has it itself.
+func (s *Server) answer(within time.Duration, guest state.Learned, op string, body []byte) (any, error) {
+	switch op {
+	case opPast:
+		var q pastQuestion
+		if err := json.Unmarshal(body, &q); err != nil {
+			return nil, err
+		}
+		return s.path.TakePast(q.ID, q.Function), nil
+	case opSamples:
+		return s.samples().named(maxNamed), nil
 	}
-	ctx, cancel := context.WithTimeout(s.life, commitWithin)
+	if guest == nil {
+		return nil, errors.New("the process that is asked does not have the store")
+	}
+	ctx, cancel := context.WithTimeout(s.life, within)
 	defer cancel()
 	var totals [][]state.Total
 	var err error
@@ -107,7 +120,7 @@ func (s *Server) answerPredecessor(op string, body []byte) (any, error) {
 		for i, u := range asked {
 			updates[i] = state.Update{Key: u.Key.key(), Fields: u.Fields, Seq: u.Seq}
 		}
-		totals, err = s.guest.Merge(ctx, updates)
+		totals, err = guest.Merge(ctx, updates)
 		s.learned.Reread()
 	case opLoad:
 		var asked []learnedKey
@@ -118,9 +131,9 @@ func (s *Server) answerPredecessor(op string, body []byte) (any, error) {
 		for i, k := range asked {
 			keys[i] = k.key()
 		}
-		totals, err = s.guest.Load(ctx, keys)
+		totals, err = guest.Load(ctx, keys)
 	default:
-		return nil, fmt.Errorf("the old process asks for %q, which is not known here", op)
+		return nil, fmt.Errorf("the other process asks for %q, which is not known here", op)
 	}
 	a := learnedAnswer{Totals: totals}
 	var refused *state.RefusedError

@@ -14,14 +14,17 @@ import (
 )
 
 // upgrade starts a process that takes over, and waits until it has.
-func (s *Server) upgrade(conn *takeover.Conn, binary string) (pid int, err error) {
+func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err error) {
 	switch {
 	case s.cfg.StartSuccessor == nil:
 		return 0, errors.New("this gateway is part of another program, which has to be replaced as a whole: start the new one with Config.Takeover")
 	case os.Getpid() == 1:
 		return 0, errors.New("this gateway is process 1, and its container ends with it: replace the container")
 	}
-	p := &startedProcess{outcome: make(chan error, 1)}
+	if err := u.Canary.Check(); err != nil {
+		return 0, err
+	}
+	p := &startedProcess{outcome: make(chan error, 1), progress: func(step takeover.Progress) { _ = conn.Send(takeover.KindProgress, step) }}
 	su := &s.succession
 	su.mu.Lock()
 	if su.started != nil || su.to != nil {
@@ -35,12 +38,12 @@ func (s *Server) upgrade(conn *takeover.Conn, binary string) (pid int, err error
 		su.started = nil
 		su.mu.Unlock()
 	}()
-	pid, wait, err := s.cfg.StartSuccessor(binary)
+	pid, wait, err := s.cfg.StartSuccessor(u.Binary, u.Canary)
 	if err != nil {
 		return 0, err
 	}
 	s.log.Info("started a process that is to take over", zap.Int("process", pid))
-	_ = conn.Send(takeover.KindProgress, takeover.Result{PID: pid})
+	p.progress(takeover.Progress{PID: pid, Stage: takeover.StageLoading})
 	ended := make(chan error, 1)
 	go func() { ended <- wait() }() // it outlives this process if it takes over
 	select {
@@ -93,9 +96,13 @@ func StartProcess(binary string, args []string) (pid int, wait func() error, err
 	}, nil
 }
 
+// UpgradeProgress is a step of an upgrade.
+type UpgradeProgress = takeover.Progress
+
 // Upgrade asks the gateway that runs with a data directory to start a process of a program that takes over from it, and waits until
-// that has happened or failed. An empty binary is the gateway's own program. started is called with the new process's id.
-func Upgrade(ctx context.Context, dataDir, binary string, started func(pid int)) (pid int, err error) {
+// that has happened or failed. An empty binary is the gateway's own program. With a canary the new process is tried first. progress is
+// called at each step.
+func Upgrade(ctx context.Context, dataDir, binary string, canary *Canary, progress func(UpgradeProgress)) (pid int, err error) {
 	dir, err := findDataDir(dataDir)
 	if err != nil {
 		return 0, err
@@ -106,7 +113,7 @@ func Upgrade(ctx context.Context, dataDir, binary string, started func(pid int))
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, conn.EndReceive)()
-	if err := conn.Send(takeover.KindUpgrade, takeover.Upgrade{Binary: binary}); err != nil {
+	if err := conn.Send(takeover.KindUpgrade, takeover.Upgrade{Binary: binary, Canary: canary}); err != nil {
 		return 0, err
 	}
 	for {
@@ -117,13 +124,19 @@ func Upgrade(ctx context.Context, dataDir, binary string, started func(pid int))
 		if err != nil {
 			return 0, errors.Join(context.Cause(ctx), fmt.Errorf("the gateway, process %d, has ended the connection; its log says what became of the upgrade: %w", conn.PID(), err))
 		}
+		if f.Kind == takeover.KindProgress {
+			var step UpgradeProgress
+			if err := f.Decode(&step); err != nil {
+				return 0, err
+			}
+			progress(step)
+			continue
+		}
 		var r takeover.Result
 		if err := f.Decode(&r); err != nil {
 			return 0, err
 		}
 		switch {
-		case f.Kind == takeover.KindProgress:
-			started(r.PID)
 		case r.Error != "":
 			return 0, errors.New(r.Error)
 		default:

@@ -313,5 +313,12 @@ func (c *Conn) failCalls() {
 	}
 }
 
+// Ended reports whether calls fail because the other process is gone.
+func (c *Conn) Ended() bool {
+	c.calls.Lock()
+	defer c.calls.Unlock()
+	return c.ended
+}
+
 // EndCalls fails the calls that wait, and later ones: the other process is gone.
 func (c *Conn) EndCalls() { c.failCalls() }

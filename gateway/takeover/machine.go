@@ -114,9 +114,9 @@ var giver = table{
 	},
 	Trying: {
 		Good: {Release, Releasing}, Bad: {SendBack, Returning},
-		GotAbort: {SendBack, Returning}, Gone: {Resume, Ended}, Died: {Resume, Ended}, Stopping: {SendBack, Returning},
+		GotAbort: {SendBack, Returning}, Gone: {Resume, Ended}, Died: {Resume, Ended}, Stopping: {Resume, Ended},
 	},
-	Returning: {Gone: {Wait, Ended}, Died: {Wait, Ended}, GotAbort: {Wait, Returning}, Expired: {Wait, Ended}, Stopping: {Wait, Returning}},
+	Returning: {Gone: {Wait, Ended}, Died: {Wait, Ended}, GotAbort: {Wait, Returning}, Expired: {Wait, Ended}, Stopping: {Wait, Ended}},
 	Releasing: {Done: {Wait, Committing}, Failed: {Reclaim, Ended}},
 	Committing: {
 		GotServing: {Drain, Served},
@@ -142,7 +142,7 @@ var taker = table{
 	},
 	Trying: {
 		GotRelease: {Take, Taking},
-		GotAbort:   {Return, Ended}, Gone: {Return, Ended}, Died: {Take, Taking}, Stopping: {Return, Ended},
+		GotAbort:   {Return, Ended}, Gone: {Return, Ended}, Died: {Take, Taking}, Expired: {Return, Ended}, Stopping: {Return, Ended},
 	},
 	Taking:    {Done: {Serve, Accepting}, Failed: {GiveUp, Ended}},
 	Accepting: {Done: {Wait, Served}, Failed: {GiveUp, Ended}},

@@ -55,7 +55,7 @@ func TestTranscripts(t *testing.T) {
 		{"the canary dies", GiverWithCanary(), []Event{GotHello, Done, GotReady, Died}, "hello: prepare; done: welcome; ready: try; died: resume; ended"},
 		{"the old process dies during the canary", Taker(), []Event{GotWelcome, Done, GotTry, Died, Done, Done},
 			"welcome: load; done: ready; try: try; died: take; done: serve; done: wait; served"},
-		{"the gateway stops during the canary", GiverWithCanary(), []Event{GotHello, Done, GotReady, Stopping, Died}, "hello: prepare; done: welcome; ready: try; stopping: send back; died: wait; ended"},
+		{"the gateway stops during the canary", GiverWithCanary(), []Event{GotHello, Done, GotReady, Stopping}, "hello: prepare; done: welcome; ready: try; stopping: resume; ended"},
 		{"the canary serves before it may", GiverWithCanary(), []Event{GotHello, Done, GotReady, GotServing}, "hello: prepare; done: welcome; ready: try; serving: resume (violation); ended"},
 		{"a canary that was not asked for", Taker(), []Event{GotTry}, "try: give up (violation); ended"},
 		{"serving before the release", Giver(), []Event{GotHello, Done, GotServing}, "hello: prepare; done: welcome; serving: resume (violation); ended"},

@@ -25,6 +25,7 @@ func (c *cli) serveCommand() *cobra.Command {
 	nodeMemory, logLevel, logFormat := "", "info", logConsole
 	maxBody, cache, epoch, logBytes := "64MiB", "256MiB", defaultEpoch, "1GiB"
 	minRate, bodyMemory := "16KiB", ""
+	canary, canaryTime := "", defaultCanaryTime
 	cmd := &cobra.Command{
 		Use:   "serve [--config FILE|DIR]",
 		Short: "Run a gateway",
@@ -55,6 +56,12 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			var err error
 			if cfg.MaxBodyBytes, err = parseBytes(maxBody, 1, math.MaxInt32); err != nil {
 				return usagef("--max-body %s: %w", maxBody, err)
+			}
+			if cfg.Canary, err = canaryFlags(canary, canaryTime, cmd.Flags().Changed("canary-time")); err != nil {
+				return err
+			}
+			if cfg.Canary != nil && !cfg.Takeover {
+				return usagef("--canary %s: expected --takeover with it", canary)
 			}
 			if err = edgeFlags(&cfg, minRate, bodyMemory); err != nil {
 				return err
@@ -145,6 +152,8 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags := cmd.Flags()
 	flags.StringArrayVar(&cfg.Manifests, "config", nil, "manifest, or directory of manifests and model directories at any depth, to apply at each start; may be repeated")
 	flags.BoolVar(&cfg.Takeover, "takeover", false, "take over from the gateway that runs with --data-dir, which then ends, without a failed request; xebec upgrade does it")
+	flags.StringVar(&canary, "canary", "", "with --takeover: share of the new connections to serve before this process takes over, 0.1% to 50%; it ends if it is worse than the old one (default it takes over at once)")
+	flags.DurationVar(&canaryTime, "canary-time", canaryTime, "how long to serve the share of --canary, 100ms to 24h")
 	flags.StringVar(&cfg.Listen, "listen", defaultServer, "address of the function port; it has no authentication but --client-ca")
 	flags.StringVar(&cfg.DataDir, "data-dir", "", `directory for the gateway's own files, made with mode 0700; one for each gateway; "none" keeps nothing (XEBEC_DATA_DIR) (default xebec in $XDG_STATE_HOME or ~/.local/state)`)
 	flags.StringArrayVar(&cfg.Models, "models", nil, "directory to watch for models, in NAME/VERSION; may be repeated")

@@ -14,11 +14,12 @@ import (
 type Handover struct {
 	path string
 
-	mu      sync.RWMutex // held for reading while a call is in the store
-	store   Backend      // nil: the file is not here
-	copied  Backend      // nil, or a copy of the file that answers for objects until the file comes
-	commits []*Commit    // made in the copy
-	learned Learned      // nil, or the gateway that has the file now
+	mu      sync.RWMutex   // held for reading while a call is in the store
+	store   Backend        // nil: the file is not here
+	copied  Backend        // nil, or a copy of the file that answers for objects until the file comes
+	commits []*Commit      // made in the copy
+	learned Learned        // nil, or the gateway that has the file now
+	asking  sync.WaitGroup // calls of learned
 	changed chan struct{}
 	closed  bool
 }
@@ -109,6 +110,16 @@ func (h *Handover) PassOn(to Learned) {
 	h.set(nil, to)
 }
 
+// Recall ends PassOn, and waits for the answers to what was asked: a call that was made again in the file would count twice.
+func (h *Handover) Recall() {
+	h.mu.Lock()
+	if h.learned != nil {
+		h.set(h.store, nil)
+	}
+	h.mu.Unlock()
+	h.asking.Wait()
+}
+
 // Guest is the file for another gateway, which does not have it any more: a writer of its own.
 func (h *Handover) Guest() Learned {
 	g := &guest{h: h}
@@ -155,6 +166,8 @@ func (h *Handover) withLearned(ctx context.Context, do func(Learned) error) erro
 			return do(h.store)
 		case h.learned != nil:
 			to := h.learned
+			h.asking.Add(1)
+			defer h.asking.Done()
 			h.mu.RUnlock()
 			return do(to)
 		default:
