@@ -275,6 +275,9 @@ func (s *Server) takeOver(ctx context.Context) error {
 			e = takeover.Done
 		}
 		action, err := b.machine.Next(e)
+		if e == takeover.Died && action != takeover.GiveUp {
+			s.log.Warn("the process before has died: this one goes on alone", zap.Int("process", b.conn.PID()))
+		}
 		switch action {
 		case takeover.Ready:
 			s.log.Info("taking over: loaded", zap.Int("from_process", b.conn.PID()))
@@ -299,10 +302,6 @@ func (s *Server) takeOver(ctx context.Context) error {
 			return why
 		case takeover.GiveUp:
 			return s.whyGivenUp(ctx, e, err)
-		default:
-			if e == takeover.Died {
-				s.log.Warn("the process before has died: this one goes on alone", zap.Int("process", b.conn.PID()))
-			}
 		}
 	}
 }

@@ -289,8 +289,9 @@ func (g *giver) run(hello takeover.Hello) (err error) {
 	stopping := g.succession.stopping
 	e := takeover.GotHello
 	for {
+		state := g.machine.State()
 		action, violation := g.machine.Next(e)
-		why := errors.Join(violation, g.why(e), err)
+		why := errors.Join(violation, g.why(e, state), err)
 		switch action {
 		case takeover.Prepare, takeover.Release:
 			if action == takeover.Prepare {
@@ -344,7 +345,7 @@ func (g *giver) run(hello takeover.Hello) (err error) {
 }
 
 // why says what an event means for people.
-func (g *giver) why(e takeover.Event) error {
+func (g *giver) why(e takeover.Event, state takeover.State) error {
 	switch e {
 	case takeover.GotAbort:
 		g.mu.Lock()
@@ -355,7 +356,7 @@ func (g *giver) why(e takeover.Event) error {
 	case takeover.Gone, takeover.Died, takeover.Expired:
 		return fmt.Errorf("process %d %s while this one was %s", g.conn.PID(), map[takeover.Event]string{
 			takeover.Gone: "closed the connection", takeover.Died: "died", takeover.Expired: "did not answer in time",
-		}[e], g.machine.State())
+		}[e], state)
 	case takeover.Stopping:
 		return errors.New("the gateway is stopping")
 	}

@@ -1,9 +1,9 @@
 // Command xebec-testworker is the worker of tests and benchmarks. It costs almost nothing, and misbehaves when told to.
 //
-//	xebec-testworker [-mode noop|echo|markers] [-spin 2ms] [-no-ring] [-contexts] [-confidences] [-feedback] [-accuracy]
+//	xebec-testworker [-mode noop|echo|error|markers] [-spin 2ms] [-no-ring] [-contexts] [-confidences] [-feedback] [-accuracy]
 //
 // noop sets every output of any signature to zeros, or empty if the signature allows that. echo copies the first input
-// to the first output, and zeros to the others. markers needs the signature bytes[] → bytes[] and echoes, unless an
+// to the first output, and zeros to the others. error fails on every batch. markers needs the signature bytes[] → bytes[] and echoes, unless an
 // input begins with
 //
 //	panic     predict panics
@@ -42,7 +42,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("xebec-testworker: ")
 	var m model
-	flag.StringVar(&m.mode, "mode", "noop", "what predict does: noop, echo or markers")
+	flag.StringVar(&m.mode, "mode", "noop", "what predict does: noop, echo, error or markers")
 	flag.DurationVar(&m.spin, "spin", 0, "how long predict is busy with each batch")
 	noRing := flag.Bool("no-ring", false, "exchange descriptors over the socket")
 	contexts := flag.Bool("contexts", false, "ask for contexts")
@@ -71,9 +71,9 @@ func main() {
 	if *accuracy {
 		options = append(options, xebec.WithAccuracy(m.accuracy))
 	}
-	predict, ok := map[string]func(*xebec.Batch) error{"noop": noop, "echo": echo, "markers": markers}[m.mode]
+	predict, ok := map[string]func(*xebec.Batch) error{"noop": noop, "echo": echo, "error": fail, "markers": markers}[m.mode]
 	if !ok {
-		log.Fatalf("mode %q: expected noop, echo or markers", m.mode)
+		log.Fatalf("mode %q: expected noop, echo, error or markers", m.mode)
 	}
 	m.predict = predict
 	if err := xebec.Serve(m.serve, options...); err != nil {
@@ -127,6 +127,9 @@ func noop(b *xebec.Batch) error {
 	}
 	return nil
 }
+
+// fail is a model that is broken.
+func fail(*xebec.Batch) error { return errors.New("this model fails on every batch") }
 
 func zeros(b *xebec.Batch, spec *api.TensorSpec) {
 	if spec.Fixed() {

@@ -1,0 +1,208 @@
+package apptest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// isTried waits until the new process is tried, and returns its id.
+func (u *upgradable) isTried() (pid int) {
+	u.t.Helper()
+	u.logs("serving a share of the connections")
+	_, rest, _ := strings.Cut(u.logText(), "a process is tried with a share of the connections")
+	if _, err := fmt.Sscanf(rest, "\t{\"process\": %d", &pid); err != nil {
+		u.t.Fatalf("the log does not name the process that is tried: %v", err)
+	}
+	return pid
+}
+
+// fresh makes the next request of the test's client use a new connection.
+func (u *upgradable) fresh() { u.client.CloseIdleConnections() }
+
+// learnAcross asks function f on new connections, of which each second one is the canary's, and gives feedback on other ones. Every
+// feedback counts, and the same a second time does not.
+func (u *upgradable) learnAcross(n int) (ids []uint64) {
+	u.t.Helper()
+	for range n {
+		u.fresh()
+		ids = append(ids, *u.ask("f", 7, "").QueryID)
+	}
+	for _, want := range []string{"counted", "duplicate"} {
+		for i := range ids {
+			u.fresh()
+			id := ids[(i+1)%n] // so that some come to the process that has not answered
+			if _, said := u.tell("f", `{"query_id":%d,"label":7}`, id); said.Status != want {
+				u.t.Errorf("feedback %d is answered by %+v: expected %s", i, said, want)
+			}
+		}
+	}
+	return ids
+}
+
+// remembers checks that feedback was taken.
+func (u *upgradable) remembers(ids []uint64) {
+	u.t.Helper()
+	for i, id := range ids {
+		u.fresh()
+		if _, said := u.tell("f", `{"query_id":%d,"label":7}`, id); said.Status != "duplicate" {
+			u.t.Errorf("feedback %d is answered by %+v later", i, said)
+		}
+	}
+	n := float64(len(ids))
+	u.awaitLearned("f", "every feedback counts once", func(p api.PolicyStatus) bool { return p.Candidates[1].Count > 0.95*n && p.Candidates[1].Count < n })
+}
+
+var canaryLine = regexp.MustCompile(`process \d+ is tried with 50% of the connections, .*: (\d+) connections, \d+ answers, 0 errors`)
+
+// A canary that is as good as the old process takes over. No request fails; connections that it has got stay with it; feedback counts
+// once wherever it arrives.
+func TestCanaryIsPromoted(t *testing.T) {
+	t.Parallel()
+	stores(t, func(t *testing.T, args ...string) {
+		u := serveUpgradable(t, args...)
+		l := u.startLoop("g", 2, 20*time.Millisecond)
+		wait := u.upgrade("--canary", "50%", "--canary-time", "4s")
+		u.isTried()
+		kept := u.startLoop("g", 4, 20*time.Millisecond)
+		ids := u.learnAcross(6)
+		if r := u.xebec("apply", "-f", manifest(t, function("late", "right", "slo: 60s"))); r.status == 0 || !strings.Contains(r.err, "taking over") {
+			t.Errorf("apply during the canary: status %d %s%s", r.status, r.out, r.err)
+		}
+		r := wait()
+		found := canaryLine.FindStringSubmatch(r.out)
+		if r.status != 0 || u.pid == u.cmd.Process.Pid || found == nil || !strings.Contains(r.out, " takes over: 0 of ") {
+			t.Fatalf("upgrade: status %d %s%s\n%s", r.status, r.out, r.err, tail(u.logText(), 40))
+		}
+		if n, _ := strconv.Atoi(found[1]); n < 1 {
+			t.Errorf("the canary has got %d connections", n)
+		}
+		l.more(u, 30)
+		u.oldEnds()
+		u.remembers(ids)
+		l.end(t)
+		kept.end(t)
+		u.goesOn("after")
+	})
+}
+
+// A canary whose model fails is sent back, and so is one that has too few requests. Only what it answered itself has failed, what it has learned
+// is not lost, and the next upgrade succeeds.
+func TestCanaryIsSentBack(t *testing.T) {
+	t.Parallel()
+	u := serveUpgradable(t, "--drain-timeout", "1s") // idle connections of a canary that is sent back are waited for
+	writeFile(t, u.models, "bad", "")
+	l := u.startLoop("g", 2, 20*time.Millisecond)
+	wait := u.upgrade("--canary=0.5", "--canary-time=10m", "-o", "json")
+	u.isTried()
+	kept := u.startLoop("g", 4, 20*time.Millisecond)
+	r := wait()
+	if r.status == 0 || !strings.Contains(r.err, "sent back") || !strings.Contains(r.err, "function g: failure rate 1 over ") {
+		t.Fatalf("upgrade: status %d %s%s\n%s", r.status, r.out, r.err, tail(u.logText(), 40))
+	}
+	var stages []string
+	for _, line := range strings.Split(strings.TrimSpace(r.out), "\n") {
+		var step struct {
+			PID     int    `json:"pid"`
+			Stage   string `json:"stage"`
+			Errors  int    `json:"errors"`
+			Answers int    `json:"answers"`
+			Reason  string `json:"reason"`
+		}
+		if err := json.Unmarshal([]byte(line), &step); err != nil || step.PID == 0 || step.Errors > step.Answers || (step.Stage == "sent back") != (step.Reason != "") {
+			t.Errorf("%s: %v", line, err)
+		}
+		if len(stages) == 0 || stages[len(stages)-1] != step.Stage {
+			stages = append(stages, step.Stage)
+		}
+	}
+	if got := fmt.Sprint(stages); got != "[loading canary sent back]" {
+		t.Errorf("the steps are %s", got)
+	}
+	ofCanary := func(failure string) bool {
+		return strings.HasPrefix(failure, "502 ") && strings.Contains(failure, "model_error")
+	}
+	l.endBut(t, ofCanary)
+	kept.endBut(t, ofCanary)
+	if text := u.logText(); !strings.Contains(text, "this process is sent back") {
+		t.Error("the new process does not say why it ends")
+	}
+	l = u.startLoop("g", 2, 20*time.Millisecond)
+	l.more(u, 20)
+	u.goesOn("after")
+	l.end(t)
+
+	if err := syscall.Unlink(filepath.Join(u.models, "bad")); err != nil {
+		t.Fatal(err)
+	}
+	wait = u.upgrade("--canary", "50%", "--canary-time", "2s")
+	u.await("the second canary", func(context.Context) (bool, string) {
+		return strings.Count(u.logText(), "serving a share of the connections") == 2, ""
+	})
+	ids := u.learnAcross(6)
+	if r := wait(); r.status == 0 || !strings.Contains(r.err, "and at least 50 are needed to judge it") {
+		t.Fatalf("an upgrade without requests: status %d %s%s", r.status, r.out, r.err)
+	}
+	for i, id := range ids {
+		if _, said := u.tell("f", `{"query_id":%d,"label":7}`, id); said.Status != "duplicate" {
+			t.Errorf("feedback %d is answered by %+v after the canary", i, said)
+		}
+	}
+	// One feedback of goesOn, and six.
+	u.awaitLearned("f", "every feedback counts once", func(p api.PolicyStatus) bool { return p.Candidates[1].Count > 6.9 && p.Candidates[1].Count < 7 })
+	if r := u.upgrade()(); r.status != 0 {
+		t.Fatalf("an upgrade after those that were sent back: status %d %s%s", r.status, r.out, r.err)
+	}
+	u.oldEnds()
+	u.goesOn("last")
+}
+
+// Either process is killed during the canary. The other one serves on.
+func TestCanaryDies(t *testing.T) {
+	t.Parallel()
+	stores(t, func(t *testing.T, args ...string) {
+		u := serveUpgradable(t, args...)
+		l := u.startLoop("g", 2, 20*time.Millisecond)
+		wait := u.upgrade("--canary", "50%", "--canary-time", "1h")
+		pid := u.isTried()
+		l.more(u, 30)
+		kill(t, pid)
+		if r := wait(); r.status == 0 || !strings.Contains(r.err, strconv.Itoa(pid)) {
+			t.Errorf("an upgrade whose canary was killed: status %d %s%s", r.status, r.out, r.err)
+		}
+		l.endBut(t, func(failure string) bool { // what the canary had accepted
+			return strings.Contains(failure, "EOF") || strings.Contains(failure, "reset by peer")
+		})
+		l = u.startLoop("g", 2, 20*time.Millisecond)
+		u.goesOn("first")
+		l.end(t)
+
+		wait = u.upgrade("--canary", "50%", "--canary-time", "1h")
+		u.await("the second canary", func(context.Context) (bool, string) {
+			return strings.Count(u.logText(), "serving a share of the connections") == 2, ""
+		})
+		_, rest, _ := strings.Cut(u.logText()[strings.LastIndex(u.logText(), "started a process that is to take over"):], "\t")
+		if _, err := fmt.Sscanf(rest, "{\"process\": %d", &u.pid); err != nil {
+			t.Fatal(err)
+		}
+		u.ended = true
+		_ = syscall.Kill(u.cmd.Process.Pid, syscall.SIGKILL)
+		<-u.exited
+		wait()
+		u.logs("the process before has died")
+		u.fresh()
+		u.await("the canary to serve", answers(u.gateway, "g", 7, "right@1"))
+		l = u.startLoop("g", 2, 20*time.Millisecond)
+		u.goesOn("second")
+		l.end(t)
+	})
+}
