@@ -88,6 +88,9 @@ func (l *loop) open(connections int) (err error) {
 	for i := range connections {
 		c := &conn{slot: i, fd: -1, req: i % len(l.opts.Requests), in: make([]byte, readBytes)}
 		l.conns = append(l.conns, c)
+		if l.opts.Fresh {
+			continue
+		}
 		if err := l.connect(c); err != nil {
 			return err
 		}
@@ -242,6 +245,11 @@ func (l *loop) send(c *conn, due int64) error {
 	}
 	c.unsent, c.due, c.busy = l.opts.Requests[c.req].Wire, due, true
 	l.out++
+	if c.fd < 0 {
+		if err := l.connect(c); err != nil {
+			return l.broken(c, err.Error())
+		}
+	}
 	if l.schedule != nil && due >= l.measure {
 		record(l.sendDelay, l.now()-due)
 	}
@@ -333,7 +341,7 @@ func (l *loop) handle(c *conn, events uint32) error {
 func (l *loop) answered(c *conn) error {
 	now := l.now()
 	l.judge(c, now)
-	closing := c.resp.close || len(c.unsent) > 0 // answered before it read the request, so the connection cannot be reused
+	closing := c.resp.close || l.opts.Fresh || len(c.unsent) > 0 // answered before it read the request, so the connection cannot be reused
 	c.got, c.resp, c.busy = 0, response{}, false
 	l.out--
 	if closing {
@@ -413,11 +421,17 @@ func (l *loop) broken(c *conn, why string) error {
 }
 
 func (l *loop) drop(c *conn) {
-	unix.Close(c.fd) // also removes it from the epoll instance
-	c.fd = -1
+	if c.fd >= 0 {
+		unix.Close(c.fd) // also removes it from the epoll instance
+		c.fd = -1
+	}
 }
 
 func (l *loop) reconnect(c *conn) error {
+	if l.opts.Fresh {
+		c.got, c.resp, c.writing = 0, response{}, false
+		return nil
+	}
 	if l.reconnects++; l.reconnects > maxReconnects {
 		return fmt.Errorf("%s closed more than %d connections: %v", l.opts.Addr, maxReconnects, l.errs)
 	}

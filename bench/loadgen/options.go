@@ -45,6 +45,9 @@ type Options struct {
 	// Every connection sends the requests in turn.
 	Requests    []Request
 	Connections int
+	// Fresh gives each request of an open loop a connection of its own; Connections bounds how many are open at a time. The connect is
+	// part of the latency. The requests should ask the server to close.
+	Fresh bool
 	// Threads is the number of event loops that share the connections. 0 means 1, which can send well over 100,000 requests a second.
 	Threads int
 	// CPUs are the processors to which the event loops are pinned, in turn. nil leaves it to the kernel.
@@ -102,6 +105,9 @@ func (o *Options) validate() error {
 	}
 	if o.Duration <= 0 || o.Warmup < 0 {
 		bad("duration %s after a warm-up of %s: expected more than 0, and 0 or more", o.Duration, o.Warmup)
+	}
+	if o.Fresh && o.Rate == 0 {
+		bad("fresh connections in a closed loop: expected a rate")
 	}
 	if o.Rate < 0 {
 		bad("rate %v: expected 0 (closed loop) or more", o.Rate)

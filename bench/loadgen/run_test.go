@@ -50,6 +50,36 @@ func allowedCPU(t *testing.T) int {
 	return 0
 }
 
+// In a loop of fresh connections each request has its own, whether the server closes it or not.
+func TestFreshConnections(t *testing.T) {
+	var connections atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") }))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	s.Start()
+	defer s.Close()
+	addr := s.Listener.Addr().String()
+	closing := Request{Wire: Render(addr, "/", JSON, nil, "Connection: close"), Equals: []byte("ok")}
+	r, err := Run(t.Context(), Options{Addr: addr, Requests: []Request{closing, {Wire: Render(addr, "/", JSON, nil), Equals: []byte("ok")}}, Connections: 16, Fresh: true, Rate: 200, Duration: 500 * time.Millisecond})
+	if err != nil || r.Clean() != nil {
+		t.Fatalf("%v, %v", err, r)
+	}
+	if n := connections.Load(); n == 0 || uint64(n) < r.Completed {
+		t.Errorf("%d connections for %d requests", n, r.Completed)
+	}
+	s.Close()
+	r, err = Run(t.Context(), Options{Addr: addr, Requests: []Request{closing}, Connections: 16, Fresh: true, Rate: 200, Duration: 200 * time.Millisecond})
+	if err != nil || r.Failed() == 0 || len(r.Errors) != 1 {
+		t.Errorf("without a server: %v, %+v", err, r)
+	}
+	if _, err := Run(t.Context(), Options{Addr: addr, Requests: []Request{closing}, Connections: 1, Fresh: true, Duration: time.Second}); err == nil {
+		t.Error("a closed loop has fresh connections")
+	}
+}
+
 func TestClosedLoopCountsAnswers(t *testing.T) {
 	var served atomic.Int64
 	addr := serve(t, func(w http.ResponseWriter, r *http.Request) {

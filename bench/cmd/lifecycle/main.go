@@ -5,7 +5,7 @@
 //	lifecycle -only c,d
 //	lifecycle -quick
 //
-// It starts the real xebec, with real workers and a real redis-server, and has five parts:
+// It starts the real xebec, with real workers and a real redis-server, and has six parts:
 //
 //	a  a roll-out and a rollback under load, in a closed loop that saturates and in an open one at 70 % of that: failed queries, P99
 //	   against quiet seconds before, and how long until the other version serves; of a scikit-learn model, of the same from a zygote,
@@ -15,6 +15,7 @@
 //	   from the store after kill -9
 //	d  apply of 1,000 models, in one manifest and one by one, to a bbolt file and to Redis with two settings of its fsync
 //	e  throughput with the inference log of every query, against none
+//	f  takeovers (xebec upgrade) in a row under an open loop of 2,000 requests/s, half of them on fresh connections: failed queries, P99
 //
 // Progress goes to stderr, the results to bench/results/<date>-lifecycle.json and .md. The exit status is 1 if a query failed or a
 // declaration was lost. A missed target is in the report and is not an error: a measurement on a shared machine is not a test.
@@ -41,6 +42,7 @@ type config struct {
 	settle              time.Duration // before memory is read
 	connections         int
 	declared, applied   int
+	takeovers           int
 	benchtime           time.Duration
 }
 
@@ -50,6 +52,7 @@ var parts = runner.Parts[config, Report]{
 	{Name: "c", Title: "many declared models", Measure: measureDeclared},
 	{Name: "d", Title: "apply of many models", Measure: measureApply},
 	{Name: "e", Title: "the inference log", Measure: measureLogging},
+	{Name: "f", Title: "takeovers under load", Measure: measureTakeovers},
 }
 
 func main() { runner.Main("lifecycle", run) }
@@ -79,8 +82,9 @@ func parse() (cfg config, chosen runner.Parts[config, Report], err error) {
 	flag.IntVar(&cfg.connections, "connections", 32, "clients of a closed loop")
 	flag.IntVar(&cfg.declared, "declared", 10_000, "models of part c")
 	flag.IntVar(&cfg.applied, "applied", 1000, "models of part d")
+	flag.IntVar(&cfg.takeovers, "takeovers", 10, "takeovers of part f")
 	flag.DurationVar(&cfg.benchtime, "benchtime", time.Second, "of each Go benchmark")
-	only := flag.String("only", "", "parts to measure, separated by commas: a,b,c,d,e; empty: all")
+	only := flag.String("only", "", "parts to measure, separated by commas: a,b,c,d,e,f; empty: all")
 	quick := flag.Bool("quick", false, "one short round with fewer models, as a smoke test")
 	if err := runner.ParseFlags(); err != nil {
 		return cfg, nil, err
@@ -89,10 +93,10 @@ func parse() (cfg config, chosen runner.Parts[config, Report], err error) {
 		return cfg, nil, err
 	}
 	if *quick {
-		cfg.rounds, cfg.window, cfg.settle, cfg.declared, cfg.applied, cfg.benchtime = 1, time.Second, time.Second, 500, 50, 100*time.Millisecond
+		cfg.rounds, cfg.window, cfg.settle, cfg.declared, cfg.applied, cfg.benchtime, cfg.takeovers = 1, time.Second, time.Second, 500, 50, 100*time.Millisecond, 2
 	}
-	if cfg.rounds < 1 || cfg.window < 500*time.Millisecond || cfg.connections < 1 || cfg.declared < 1 || cfg.applied < 1 || cfg.settle < 0 {
-		return cfg, nil, errors.New("-rounds, -connections, -declared and -applied must be at least 1, -window at least 500ms, -settle not negative")
+	if cfg.rounds < 1 || cfg.window < 500*time.Millisecond || cfg.connections < 1 || cfg.declared < 1 || cfg.applied < 1 || cfg.takeovers < 1 || cfg.settle < 0 {
+		return cfg, nil, errors.New("-rounds, -connections, -declared, -applied and -takeovers must be at least 1, -window at least 500ms, -settle not negative")
 	}
 	return cfg, chosen, runner.Resolve(runner.BuildHint, &cfg.Xebec, &cfg.worker, &cfg.Python, &cfg.demo, &cfg.root)
 }

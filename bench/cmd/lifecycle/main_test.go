@@ -36,7 +36,7 @@ func TestAnswers(t *testing.T) {
 func TestManifests(t *testing.T) {
 	cfg := config{worker: "/bin/worker", demo: "../../../deploy/demo/models"}
 	all := []workload{workloadOf(t, cfg, 0), workloadOf(t, cfg, 1)}
-	texts := []string{sleepers(3, "m"), strings.Replace(loggingManifest, "%s", `["/bin/worker"]`, 1)}
+	texts := []string{sleepers(3, "m"), strings.Replace(loggingManifest, "%s", `["/bin/worker"]`, 1), strings.Replace(takeoverModels, "%s", `["/bin/worker"]`, 1)}
 	for _, w := range all {
 		texts = append(texts, w.manifest(7)+declarations)
 	}
@@ -80,6 +80,8 @@ func testReport() *Report {
 		Declared: []Declared{{Models: 10_000, From: "manifests", StartSeconds: 2, ReadyMegabytes: 200, SettledMegabytes: 160}, {Models: 10_000, From: "store after kill -9", StartSeconds: 4, SettledMegabytes: 100}},
 		Applied:  []Applied{{Store: "bbolt", How: "one manifest", Models: 1000, Seconds: 1}, {Store: "bbolt", How: "one by one", Models: 1000, Seconds: 6}},
 		Logged:   []Logged{{Name: "40 B JSON", Pairs: []LoggedPair{{PlainRPS: 1000, LoggedRPS: 950}}, LogBytes: 2e6}, {Name: "3 KiB binary", Pairs: []LoggedPair{{PlainRPS: 1000, LoggedRPS: 850, Failed: 1}}}},
+		Takeovers: []Takeover{{Kind: "none", Kept: Half{Queries: 5000, P50: 0.5, P99: 2, Max: 9}, Fresh: Half{Queries: 5000, P50: 0.7, P99: 3, Max: 8}},
+			{Kind: "takeover", Seconds: 0.5, EndSeconds: 2.75, Kept: Half{Queries: 5100, P50: 0.5, P99: 4, Max: 19}, Fresh: Half{Queries: 4900, Failed: 2, FailedWhy: "2 × reset", P50: 0.75, P99: 5, Max: 29}}},
 	}
 }
 
@@ -93,9 +95,10 @@ func TestReport(t *testing.T) {
 		"| store after kill -9 | 4.00 (4.00–4.00) | ≤ 3 | **missed** |",
 		"| bbolt | one by one | 6.00 (6.00–6.00) | ≤ 5 | **missed** |",
 		"| 40 B JSON | 1000 (1000–1000) | 950 (950–950) | 0.950 (0.950–0.950) | ≥ 0.9 | met | 2.0 |",
+		"| 1 | 0.50 | 2.75 | 5100 | 0.50 | 4.00 | 19.0 | 0 | 4900 | 0.75 | 5.00 | 29.0 | 2 |", "Failed: 2 of 20000 (**missed**).",
 	)
 	err := r.unexpected()
-	if err == nil || !strings.Contains(err.Error(), "3 queries failed at a roll-out: 3 of status 503") || !strings.Contains(err.Error(), "3 KiB binary, pair 1: 1 queries failed") {
+	if err == nil || !strings.Contains(err.Error(), "3 queries failed at a roll-out: 3 of status 503") || !strings.Contains(err.Error(), "3 KiB binary, pair 1: 1 queries failed") || !strings.Contains(err.Error(), "takeover 1: 2 queries failed: kept connections: none; fresh ones: 2 × reset") {
 		t.Errorf("unexpected: %v", err)
 	}
 	if (&Report{}).unexpected() != nil || !(&Report{}).Empty() || r.Empty() {

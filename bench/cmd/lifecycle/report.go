@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,11 +22,12 @@ type Report struct {
 	Declared      []Declared          `json:"declared,omitempty"`
 	Applied       []Applied           `json:"applied,omitempty"`
 	Logged        []Logged            `json:"logged,omitempty"`
+	Takeovers     []Takeover          `json:"takeovers,omitempty"`
 }
 
 // Empty implements results.Report.
 func (r *Report) Empty() bool {
-	return len(r.Rollouts) == 0 && len(r.Lookups) == 0 && len(r.Declared) == 0 && len(r.Applied) == 0 && len(r.Logged) == 0
+	return len(r.Rollouts) == 0 && len(r.Lookups) == 0 && len(r.Declared) == 0 && len(r.Applied) == 0 && len(r.Logged) == 0 && len(r.Takeovers) == 0
 }
 
 // unexpected returns an error for queries that failed, which must not happen on any machine.
@@ -45,6 +47,11 @@ func (r *Report) unexpected() error {
 			}
 		}
 	}
+	for i, t := range r.Takeovers {
+		if n := t.failed(); n > 0 {
+			errs = append(errs, fmt.Errorf("takeover %d: %d queries failed: kept connections: %s; fresh ones: %s", i, n, cmp.Or(t.Kept.FailedWhy, "none"), cmp.Or(t.Fresh.FailedWhy, "none")))
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -58,6 +65,7 @@ func (r *Report) Markdown() string {
 	r.declared(&b)
 	r.applied(&b)
 	r.logged(&b)
+	r.takeovers(&b)
 	return b.String()
 }
 
@@ -156,4 +164,26 @@ func distinct[T any](rows []T, key func(T) string) []string {
 		}
 	}
 	return keys
+}
+
+func (r *Report) takeovers(b *strings.Builder) {
+	if len(r.Takeovers) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n## Takeovers under load\n\n"+
+		"`xebec upgrade` of a gateway with two replicas of a compiled model, one takeover after the other, under %d requests/s with Poisson arrivals: half of them on %d "+
+		"kept connections, half on a fresh connection each. Requests are due at their times whatever came back; latencies count from then, and include the connect. The "+
+		"load lasts from %.2f s before the upgrade until the old process has ended and longer (%.0f s in all). Row 0 is the same load without a takeover.\n\n"+
+		"| takeover | serves after, s | old process ended after, s | kept: queries | P50, ms | P99, ms | max, ms | failed | fresh: queries | P50, ms | P99, ms | max, ms | failed |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+		takeoverRate, takeoverConnections, r.WindowSeconds/4, 2*r.WindowSeconds+takeoverDrain.Seconds())
+	failed, queries := uint64(0), uint64(0)
+	for i, t := range r.Takeovers {
+		failed, queries = failed+t.failed(), queries+t.Kept.Queries+t.Fresh.Queries
+		fmt.Fprintf(b, "| %d | %.2f | %.2f |", i, t.Seconds, t.EndSeconds)
+		for _, h := range []Half{t.Kept, t.Fresh} {
+			fmt.Fprintf(b, " %d | %.2f | %.2f | %.1f | %d |", h.Queries, h.P50, h.P99, h.Max, h.Failed)
+		}
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(b, "\nFailed: %d of %d (%s).\n", failed, queries, results.Verdict(failed == 0))
 }

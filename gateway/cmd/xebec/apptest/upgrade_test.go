@@ -39,7 +39,7 @@ func behindGate(name, mode string, extra ...string) string {
 func serveUpgradable(t *testing.T, args ...string) *upgradable {
 	t.Helper()
 	u := &upgradable{dataDir: newDir(t), models: newDir(t)}
-	writeFile(t, u.models, "models.yaml", behindGate("right", "echo", "replicas: {min: 2}")+behindGate("wrong", "noop", "replicas: {min: 0, max: 1, idle: 1h}")+
+	writeFile(t, u.models, "models.yaml", behindGate("right", "echo", "replicas: {min: 2, max: 2}")+behindGate("wrong", "noop", "replicas: {min: 0, max: 1, idle: 1h}")+
 		function("f", "wrong, right", "slo: 60s", "policy: exp4")+function("g", "right", "slo: 60s"))
 	u.open()
 	u.gateway = serve(t, append([]string{"--config", u.models, "--data-dir", u.dataDir, "--drain-timeout", "3s"}, args...)...)
