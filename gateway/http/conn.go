@@ -123,6 +123,12 @@ func newConn(s *Server, hc *hertznet.Conn, nc netpoll.Connection) (*conn, error)
 	return c, nil
 }
 
+// hasUnread reports whether the client has sent something that no handler has read.
+func (c *conn) hasUnread() bool {
+	n, err := unix.IoctlGetInt(c.fd, unix.TIOCINQ)
+	return err == nil && n > 0 || c.nc.Reader().Len() > 0
+}
+
 // expect announces an answer that Reply will write. Only the connection's handler calls it, after the previous answer has
 // been written.
 func (c *conn) expect(call *dialect.Call, accept coding.Coding) {

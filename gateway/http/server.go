@@ -259,15 +259,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	err := s.cfg.Path.Drain(ctx)
 	s.awaitAnswers(ctx, http2)
-	s.mu.Lock()
-	var open []*conn
-	for c := range s.conns {
-		open = append(open, c)
-	}
-	s.mu.Unlock()
-	for _, c := range open {
-		c.nc.Close()
-	}
+	s.closeQuiet(ctx)
 	s.closeEncrypted()
 	cancel()
 	<-stopped
@@ -277,6 +269,39 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // lastAnswers bounds how long the end waits for clients that take their last answers, and for those of HTTP/2 to leave.
 const lastAnswers = 3 * time.Second //xebec:limit time for clients to take their last answers when the gateway stops
+
+// closeQuiet closes the connections. A request that a client has sent on one of them just now is answered first, as long as ctx and
+// lastAnswers allow: closing on it would reset the connection.
+func (s *Server) closeQuiet(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastAnswers)
+	defer cancel()
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for {
+		over := ctx.Err() != nil
+		s.mu.Lock()
+		var closing []*conn
+		left := len(s.conns)
+		if over || s.edge.answering.Load() == 0 && s.cfg.Path.Open() == 0 {
+			for c := range s.conns {
+				if over || !c.hasUnread() {
+					closing = append(closing, c)
+				}
+			}
+		}
+		s.mu.Unlock()
+		for _, c := range closing { // closing untracks
+			c.nc.Close()
+		}
+		if over || left == len(closing) {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+		}
+	}
+}
 
 // awaitAnswers waits until handlers have written the answers that the path has given them. The answers that other goroutines
 // write are a part of Drain.

@@ -193,7 +193,7 @@ func (s *Server) beTried() error {
 // comeBack ends a canary that is sent back: what it has is answered, connections close with their next answer, and the old process gets
 // what was learned and remembered.
 func (s *Server) comeBack() {
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
+	ctx, cancel := s.awaitingClients(context.Background())
 	defer cancel()
 	s.http.CloseAfterAnswers()
 	if err := s.http.AwaitClosed(ctx); err != nil {

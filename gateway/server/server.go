@@ -370,7 +370,10 @@ func (s *Server) shutdown(ctx, replicas context.Context) error {
 	s.ending.Store(true)
 	successor := s.succession.settle()
 	if successor != nil && s.http != nil {
-		if err := s.http.AwaitClosed(ctx); err != nil {
+		within, cancel := s.awaitingClients(ctx)
+		err := s.http.AwaitClosed(within)
+		cancel()
+		if err != nil {
 			s.log.Info("closing the connections that are left", zap.Error(err))
 		}
 	}
@@ -395,6 +398,15 @@ func (s *Server) shutdown(ctx, replicas context.Context) error {
 	err = errors.Join(err, s.close())
 	s.succession.end(successor)
 	return err
+}
+
+// idleClosing is the part of the drain timeout after which connections without a request are closed. The rest is for the requests that
+// come at that moment.
+const idleClosing = 0.75
+
+// awaitingClients bounds how long the end waits for clients to send the last request of their connections.
+func (s *Server) awaitingClients(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, time.Duration(idleClosing*float64(s.cfg.DrainTimeout)))
 }
 
 // stop ends every version at once.
