@@ -259,7 +259,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	err := s.cfg.Path.Drain(ctx)
 	s.awaitAnswers(ctx, http2)
-	s.closeQuiet(ctx)
+	s.CloseQuiet(ctx)
 	s.closeEncrypted()
 	cancel()
 	<-stopped
@@ -270,9 +270,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // lastAnswers bounds how long the end waits for clients that take their last answers, and for those of HTTP/2 to leave.
 const lastAnswers = 3 * time.Second //xebec:limit time for clients to take their last answers when the gateway stops
 
-// closeQuiet closes the connections. A request that a client has sent on one of them just now is answered first, as long as ctx and
-// lastAnswers allow: closing on it would reset the connection.
-func (s *Server) closeQuiet(ctx context.Context) {
+// CloseQuiet closes the connections, except encrypted ones. A request that a client has sent on one of them just now is answered first, as
+// long as ctx and lastAnswers allow: closing on it would reset the connection. No connections may be accepted any more.
+func (s *Server) CloseQuiet(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastAnswers)
 	defer cancel()
 	again := time.NewTicker(time.Millisecond)

@@ -198,6 +198,9 @@ func (s *Server) comeBack() {
 	s.http.CloseAfterAnswers()
 	if err := s.http.AwaitClosed(ctx); err != nil {
 		s.log.Info("closing the connections that are left", zap.Error(err))
+		last, cancel := context.WithTimeout(context.Background(), lastOfCanary)
+		defer cancel()
+		s.http.CloseQuiet(last)
 	}
 	s.endCanary()
 	s.passOn(s.before.conn)

@@ -375,6 +375,7 @@ func (s *Server) shutdown(ctx, replicas context.Context) error {
 		cancel()
 		if err != nil {
 			s.log.Info("closing the connections that are left", zap.Error(err))
+			s.http.CloseQuiet(ctx) // before Shutdown, in which Hertz closes what looks idle to it
 		}
 	}
 	s.status.SetDraining()

@@ -2,13 +2,18 @@ package apptest
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -206,4 +211,71 @@ func TestCanaryDies(t *testing.T) {
 		u.goesOn("second")
 		l.end(t)
 	})
+}
+
+// With TLS on the function port, connections are passed on before the handshake, and both processes write one inference log: each answer
+// is in it once.
+func TestCanaryOverTLSWithLog(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	text, err := os.ReadFile(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(text)
+	log := filepath.Join(newDir(t), "log")
+	u := &upgradable{dataDir: newDir(t), models: newDir(t)}
+	writeFile(t, u.models, "models.yaml", behindGate("right", "echo", "replicas: {min: 2, max: 2}")+function("g", "right", "slo: 60s", "log: {sample: 1}"))
+	u.open()
+	u.gateway = launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config", u.models, "--data-dir", u.dataDir, "--drain-timeout", "2s",
+		"--cert", cert, "--key", key, "--inference-log", log)
+	u.pid = u.cmd.Process.Pid
+	t.Cleanup(u.end)
+	u.await("the gateway's addresses", u.readAddresses)
+	u.awaitReplicas("right", 2)
+
+	var asked atomic.Int64
+	ctx, end := context.WithCancel(bounded(t))
+	defer end()
+	var load sync.WaitGroup
+	for i := range 2 {
+		load.Go(func() { // one connection for each request, and one that is kept
+			transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: i == 0}
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport}
+			for ctx.Err() == nil {
+				n := asked.Add(1)
+				res, err := client.Post("https://"+u.functions+"/g/predict", "application/json", strings.NewReader(fmt.Sprintf(`{"input":%d}`, n)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var a prediction
+				err = json.NewDecoder(res.Body).Decode(&a)
+				res.Body.Close()
+				if err != nil || res.StatusCode != 200 || a.number() != int(n) {
+					t.Errorf("request %d is answered %d %+v: %v", n, res.StatusCode, a, err)
+					return
+				}
+			}
+		})
+	}
+	r := u.upgrade("--canary", "50%", "--canary-time", "4s")()
+	if r.status != 0 || !canaryLine.MatchString(r.out) {
+		t.Fatalf("upgrade: status %d %s%s\n%s", r.status, r.out, r.err, tail(u.logText(), 40))
+	}
+	u.oldEnds()
+	end()
+	load.Wait()
+	n := int(asked.Load())
+	q, _ := u.awaitPrinted(n, 0, log, "--function", "g")
+	ids := map[uint64]bool{}
+	for _, l := range q {
+		ids[l.QueryID] = true
+	}
+	if len(q) != n || len(ids) != n {
+		t.Errorf("the log has %d queries with %d ids: expected %d", len(q), len(ids), n)
+	}
+	t.Logf("%d requests", n)
 }
