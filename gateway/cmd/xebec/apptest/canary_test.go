@@ -106,7 +106,7 @@ func TestCanaryIsPromoted(t *testing.T) {
 func TestCanaryIsSentBack(t *testing.T) {
 	t.Parallel()
 	u := serveUpgradable(t, "--drain-timeout", "1s") // idle connections of a canary that is sent back are waited for
-	u.awaitReplicas("right", 2) // a replica of the old process that starts later would be a bad one
+	u.awaitReplicas("right", 2)                      // a replica of the old process that starts later would be a bad one
 	writeFile(t, u.models, "bad", "")
 	l := u.startLoop("g", 2, 20*time.Millisecond)
 	wait := u.upgrade("--canary=0.5", "--canary-time=10m", "-o", "json")
