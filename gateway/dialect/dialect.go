@@ -26,6 +26,9 @@ type Route struct {
 	Path string
 	// Serve calls Answer or Submit of its Exchange exactly once.
 	Serve func(Exchange)
+	// NonBlocking: Serve parses and submits, and waits for nothing: neither a lock that another part holds for long, nor the store, nor an
+	// answer. A transport may call it on a goroutine that serves many connections.
+	NonBlocking bool
 }
 
 // Exchange is a client's request, and the means to answer it. It is valid while the route's function runs.

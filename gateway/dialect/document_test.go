@@ -8,7 +8,7 @@ import (
 
 func TestDocument(t *testing.T) {
 	serve := Document("application/yaml", []byte("openapi: 3.0.3\n"))
-	l := NewLocal(nil, plain{func(*query.Path) []Route { return []Route{{"GET", "/openapi.yaml", serve}} }})
+	l := NewLocal(nil, plain{func(*query.Path) []Route { return []Route{{Method: "GET", Path: "/openapi.yaml", Serve: serve}} }})
 	get := func(condition string) *Answer {
 		t.Helper()
 		a, err := l.Do(t.Context(), &Message{Method: "GET", Path: "/openapi.yaml", Header: map[string]string{"If-None-Match": condition}})

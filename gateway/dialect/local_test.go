@@ -48,7 +48,7 @@ func (e *echo) Released() { e.released <- struct{}{} }
 // echoes is a dialect that sends the body to the model of the route, without a copy.
 func echoes(released chan struct{}) plain {
 	return plain{func(p *query.Path) []Route {
-		return []Route{{"POST", "/{model}/echo", func(x Exchange) {
+		return []Route{{Method: "POST", Path: "/{model}/echo", Serve: func(x Exchange) {
 			e := &echo{released: released}
 			e.Init(p, e)
 			e.Open()
@@ -137,7 +137,7 @@ func TestRoutes(t *testing.T) {
 		}
 	}
 	l := NewLocal(nil, plain{func(*query.Path) []Route {
-		return []Route{{"GET", "/{a}/x", serve("param")}, {"GET", "/lit/x", serve("literal")}, {"GET", "/{a}/x/{b}", serve("two")}, {"PUT", "/lit/x", serve("put")}, {"GET", "/", serve("root")}}
+		return []Route{{Method: "GET", Path: "/{a}/x", Serve: serve("param")}, {Method: "GET", Path: "/lit/x", Serve: serve("literal")}, {Method: "GET", Path: "/{a}/x/{b}", Serve: serve("two")}, {Method: "PUT", Path: "/lit/x", Serve: serve("put")}, {Method: "GET", Path: "/", Serve: serve("root")}}
 	}})
 	for path, want := range map[string]string{"/q/x": "param a=q", "/lit/x": "literal", "/q/x/r:s": "two a=q b=r:s", "/lit/y": "", "/q/x/": "", "/": "root"} {
 		got = ""
@@ -153,14 +153,14 @@ func TestCheckRoutes(t *testing.T) {
 		routes []Route
 		want   string
 	}{
-		{[]Route{{"GET", "/a/{b}", f}, {"POST", "/a/{b}", f}, {"GET", "/a/b", f}}, ""},
-		{[]Route{{"GET", "/a/{b}", f}, {"GET", "/a/{c}", f}}, "GET /a/{c} is there twice"},
-		{[]Route{{"", "/a", f}}, "expected a method"},
-		{[]Route{{"GET", "a", f}}, "begins with a slash"},
-		{[]Route{{"GET", "/a", nil}}, "and a function"},
-		{[]Route{{"GET", "/{a}:b", f}}, `the segment "{a}:b"`},
-		{[]Route{{"GET", "/:a", f}}, `the segment ":a"`},
-		{[]Route{{"GET", "/{}", f}}, `the segment "{}"`},
+		{[]Route{{Method: "GET", Path: "/a/{b}", Serve: f}, {Method: "POST", Path: "/a/{b}", Serve: f}, {Method: "GET", Path: "/a/b", Serve: f}}, ""},
+		{[]Route{{Method: "GET", Path: "/a/{b}", Serve: f}, {Method: "GET", Path: "/a/{c}", Serve: f}}, "GET /a/{c} is there twice"},
+		{[]Route{{Method: "", Path: "/a", Serve: f}}, "expected a method"},
+		{[]Route{{Method: "GET", Path: "a", Serve: f}}, "begins with a slash"},
+		{[]Route{{Method: "GET", Path: "/a", Serve: nil}}, "and a function"},
+		{[]Route{{Method: "GET", Path: "/{a}:b", Serve: f}}, `the segment "{a}:b"`},
+		{[]Route{{Method: "GET", Path: "/:a", Serve: f}}, `the segment ":a"`},
+		{[]Route{{Method: "GET", Path: "/{}", Serve: f}}, `the segment "{}"`},
 	} {
 		if err := CheckRoutes(c.routes); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.routes, err, c.want)

@@ -38,7 +38,7 @@ func (d Dialect) Routes(p *query.Path) []dialect.Route {
 		routes = append(routes,
 			dialect.Route{Method: "GET", Path: model, Serve: s.modelMetadata},
 			dialect.Route{Method: "GET", Path: model + "/ready", Serve: s.modelReady},
-			dialect.Route{Method: "POST", Path: model + "/infer", Serve: s.infer})
+			dialect.Route{Method: "POST", Path: model + "/infer", Serve: s.infer, NonBlocking: true})
 	}
 	return routes
 }
