@@ -90,7 +90,7 @@ var rules = []rule{
 	{"gateway/http/h2", []string{"api"}, false, "it turns requests of HTTP/2 into those of Hertz's engine: what they mean is for the engine's routes"},
 	{"gateway/http/coding", []string{"api"}, false, "it turns bytes into bytes: what a body is for, and which connection it came from, is for others to know"},
 	{"gateway/http/poll", []string{"api", "scheduler/timer"}, false, "it reads sockets for any owner: what comes on them is for others to know"},
-	{"gateway/http", []string{"api", "api/spec", "gateway/dialect", "gateway/http/...", "gateway/internal/browser", "gateway/query"}, false, "the HTTP edge serves any dialect: gateway/server, the composition, chooses which"},
+	{"gateway/http", []string{"api", "api/spec", "gateway/dialect", "gateway/http/...", "gateway/internal/accept", "gateway/internal/browser", "gateway/query"}, false, "the HTTP edge serves any dialect: gateway/server, the composition, chooses which"},
 	{"gateway/control/capacity", []string{"api", "containers", "containers/node", "scheduler", "scheduler/autoscale", "scheduler/driver", "scheduler/placement", "gateway/internal/numerals", "gateway/internal/obs", "gateway/query"}, false,
 		"it counts replicas: a version is an interface to it, and what is declared or served is for others to decide"},
 	{"gateway/control/deployment", []string{"api", "containers", "scheduler", "scheduler/driver", "worker", "gateway/cache", "gateway/control/capacity", "gateway/internal/numerals", "gateway/internal/obs", "gateway/internal/secret", "gateway/query"}, false,
@@ -140,7 +140,7 @@ type home struct {
 
 var homes = []home{
 	{"github.com/cloudwego/hertz", []string{"gateway/http", "gateway/http/h2", "gateway/admin", "gateway/server", "bench/..."}, "HTTP ends at the gateway's edge: no package behind it sees a Hertz type"},
-	{"github.com/cloudwego/netpoll", []string{"worker/...", "gateway/http", "bench/..."}, "worker owns the workers' sockets, the gateway's edge the listener"},
+	{"github.com/cloudwego/netpoll", []string{"worker/...", "bench/..."}, "worker owns the workers' sockets"},
 	{"github.com/prometheus", []string{"gateway/internal/obs/..."}, "parts count in plain counters, and one package renders them as metrics"},
 	{"go.yaml.in/yaml/v3", []string{"api/manifest", "gateway/cmd/..."}, "one package reads and writes the YAML format; the CLI prints it"},
 	{"github.com/klauspost/compress", []string{"worker/remote", "gateway/http/coding", "gateway/inferlog", "gateway/quality"}, "worker compresses frames; the gateway compresses bodies, logs and recorded queries"},

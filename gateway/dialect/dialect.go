@@ -27,7 +27,7 @@ type Route struct {
 	// Serve calls Answer or Submit of its Exchange exactly once.
 	Serve func(Exchange)
 	// NonBlocking: Serve parses and submits, and waits for nothing: neither a lock that another part holds for long, nor the store, nor an
-	// answer. A transport may call it on a goroutine that serves many connections.
+	// answer; it borrows no body below 32 KiB. A transport may call it on a goroutine that serves many connections.
 	NonBlocking bool
 }
 

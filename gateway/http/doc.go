@@ -2,13 +2,19 @@
 //
 // # The way of a request
 //
-// server.go registers each route of each dialect with Hertz, and [Edge] as Hertz's HTTP/1.1 (edge.go, receive.go): a goroutine
-// for each connection reads it, and package http1 says what was read. Framing, limits and deadlines are decided there. A body
-// lies in memory of [Bodies], the one budget of both ports, and is read straight to its place; large ones are mapped and given
+// server.go registers each route of each dialect with Hertz. Connections in clear text belong to the pollers of package poll
+// (transport.go, conn.go): few goroutines read all of them, and package http1 says what was read. Framing, limits and deadlines are
+// decided there. If a small request is complete and its route never blocks, its handler runs on the poller (quick.go), from the memory
+// that the poller has read into. Everything that may block gets a goroutine, which has the connection until its requests are answered
+// and reads it with calls that wait (edge.go, receive.go). Connections with TLS and those of the admin port have such a goroutine for
+// all their life: [Edge] is Hertz's HTTP/1.1 there, since encryption reads and writes for itself, and the admin port has few clients and
+// handlers that block.
+//
+// A body lies in memory of [Bodies], the one budget of both ports, and is read straight to its place; large ones are mapped and given
 // back to the system soon after. A complete request passes Hertz's middlewares and becomes an [exchange]; the dialect parses its
 // body into pooled memory and submits it. The handler then returns. It keeps nothing of Hertz's context or body, and the
-// connection may read ahead. A handler stays only while a query borrows a large body, or if it must write the answer itself: on connections that close after the answer, and
-// while the gateway drains.
+// poller does not read on until the answer has been written. A handler stays only while a query borrows a large body, or if it must write
+// the answer itself: on connections that close after the answer, and while the gateway drains.
 //
 // The goroutine that ended the last query writes the answer (conn.go): the dialect has rendered it, write.go prepends the
 // head, and one non-blocking send on the connection's descriptor writes it. Answers keep the order of requests: a later
@@ -47,6 +53,6 @@
 //
 // # What it never does
 //
-// It knows no models, no policies and no dialect's JSON. No package behind it sees a type of Hertz or netpoll. Programs
+// It knows no models, no policies and no dialect's JSON. No package behind it sees a type of Hertz. Programs
 // do not embed it: callers in the same process use query.Path.Do or dialect.Local.
 package http

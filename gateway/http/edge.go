@@ -14,7 +14,6 @@ import (
 	"github.com/cloudwego/hertz/pkg/protocol/consts"
 	"github.com/cloudwego/hertz/pkg/protocol/http1/resp"
 	"github.com/cloudwego/hertz/pkg/protocol/suite"
-	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/http/h2"
@@ -32,11 +31,14 @@ type Edge struct {
 	Refusals *Refusals
 	// Refuse renders the refusal of a request. The request has what is known of its head, and an X-Request-Id.
 	Refuse Refuse
+	// Panicked is told of panics outside of handlers; may be nil.
+	Panicked func(Panic)
 	// TLS says that connections are encrypted.
 	TLS bool
 	// HTTP2 serves connections that begin with HTTP/2's preface; nil: they are refused.
 	HTTP2 func(suite.Core) *h2.Server
 
+	loop      *loop        // what New has made
 	answering atomic.Int64 // requests whose handler has not returned, or whose answer Hertz still writes
 }
 
@@ -50,10 +52,11 @@ func (e *Edge) New(core suite.Core) (protocol.Server, error) {
 	if e.HTTP2 != nil {
 		l.http2 = e.HTTP2(core)
 	}
+	e.loop = l
 	return l, nil
 }
 
-// loop serves the connections of a port, each on a goroutine.
+// loop serves the connections of a port: each on a goroutine, or where a poller can read them (conn), only while it must.
 type loop struct {
 	*Edge
 	core    suite.Core
@@ -75,19 +78,14 @@ type sensing interface {
 func (l *loop) Serve(ctx context.Context, c network.Conn) error {
 	rc := l.core.GetCtxPool().Get().(*app.RequestContext)
 	r := l.readers.Get().(*reader)
-	own, _ := c.(*conn)
-	if own == nil {
-		c = &flushing{Conn: c, limits: &l.Limits}
-	} else if !own.begin() {
-		return nil // the sweep was faster
-	}
-	r.loop, r.conn, r.own, r.rc, r.filled = l, c, own, rc, false
+	c = &flushing{Conn: c, limits: &l.Limits}
+	r.loop, r.conn, r.own, r.rc, r.filled = l, c, nil, rc, false
 	r.parser.Begin(&l.limits, l.now())
 	rc.SetConn(c)
 	rc.Request.SetIsTLS(l.TLS)
 	defer func() {
 		r.dropBody()
-		r.loop, r.conn, r.own, r.rc = nil, nil, nil, nil
+		r.loop, r.conn, r.rc = nil, nil, nil
 		l.readers.Put(r)
 		if !rc.IsExiled() {
 			rc.Reset()
@@ -96,12 +94,6 @@ func (l *loop) Serve(ctx context.Context, c network.Conn) error {
 	}()
 	for first := true; ; first = false {
 		f := r.receive()
-		if own != nil {
-			own.coming.Store(0)
-			if own.cut.Load() {
-				return nil
-			}
-		}
 		if f != nil && f.Reason == http1.HTTP2 && first && l.http2 != nil && r.skipPreface() {
 			return l.http2.ServeAfterPreface(ctx, c)
 		}
@@ -110,10 +102,7 @@ func (l *loop) Serve(ctx context.Context, c network.Conn) error {
 			return nil
 		}
 		if !r.serveOne(ctx) {
-			if r.body != nil && panicked(rc) {
-				l.Bodies.abandon(r.body)
-				r.body = nil
-			}
+			r.abandonBody()
 			return nil
 		}
 		rc.ResetWithoutConn()
@@ -137,12 +126,17 @@ func (r *reader) skipPreface() bool {
 func (r *reader) serveOne(ctx context.Context) bool {
 	r.loop.answering.Add(1)
 	defer r.loop.answering.Add(-1)
-	rc, l, h := r.rc, r.loop, r.parser.Head()
 	if s, senses := r.senses(); senses {
 		s.DetectConnectionClose()
 		defer s.AbortBlockingRead()
 	}
-	l.core.ServeHTTP(ctx, rc)
+	r.loop.core.ServeHTTP(ctx, r.rc)
+	return r.conclude()
+}
+
+// conclude writes what the handler has left to write, and reports whether the connection goes on.
+func (r *reader) conclude() bool {
+	rc, l, h := r.rc, r.loop, r.parser.Head()
 	closing := h.Close || rc.Response.ConnectionClose() || !l.core.IsRunning()
 	if closing {
 		rc.Response.Header.SetCanonical(connection, closes)
@@ -221,7 +215,7 @@ const (
 // answer (RFC 9112, 9.6).
 func (r *reader) linger() {
 	if r.own != nil {
-		_ = unix.Shutdown(r.own.fd, unix.SHUT_WR) // if the client has left, the next read says so
+		r.own.EndWriting()
 	}
 	end := time.Now().Add(lingerTime)
 	for dropped := 0; dropped < lingerBytes; {

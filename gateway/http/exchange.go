@@ -98,7 +98,7 @@ func (x *exchange) Submit(call *dialect.Call) {
 	if borrowed {
 		call.NotifyReleased(x.released)
 	}
-	if h := &x.c.Request.Header; x.conn != nil && x.server.cfg.Reply == ReplyAsync && !x.server.draining.Load() && !h.ConnectionClose() && h.IsHTTP11() && !h.IsHead() {
+	if h := &x.c.Request.Header; x.conn != nil && x.server.cfg.Reply == ReplyAsync && (x.conn.quick || !x.server.draining.Load()) && !h.ConnectionClose() && h.IsHTTP11() && !h.IsHead() {
 		x.answered = true
 		x.c.Response.HijackWriter(hijacked{})
 		x.conn.expect(call, x.about.accept)

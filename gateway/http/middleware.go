@@ -52,6 +52,11 @@ func (s *Server) middleware(ctx context.Context, c *app.RequestContext) {
 	x := s.exchangeOf(c)
 	a := &x.about
 	a.read(&c.Request.Header)
+	if x.conn != nil && x.conn.quick && (len(a.codings) > 0 || !s.nonBlocking[c.FullPath()]) {
+		x.conn.handed = true
+		c.Abort()
+		return
+	}
 	if !s.guard(c, x) {
 		c.Abort()
 		s.port.complete(c, a)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/network"
-	"github.com/cloudwego/netpoll"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/http/http1"
@@ -33,7 +32,7 @@ func (e *Edge) writePaced(c network.Conn, p []byte) error {
 			return err
 		}
 		if err := c.Flush(); err != nil {
-			if errors.Is(err, netpoll.ErrWriteTimeout) || errors.Is(err, os.ErrDeadlineExceeded) {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
 				e.Refusals.count(http1.Unread)
 			}
 			return err

@@ -19,16 +19,17 @@ const (
 	firstChunkBytes = 4 << 10
 )
 
-// reader reads the requests of one connection, on its goroutine.
+// reader reads the requests of one connection.
 type reader struct {
 	loop   *loop
 	conn   network.Conn
-	own    *conn // nil on the admin port
+	own    *conn // nil with TLS and on the admin port
 	rc     *app.RequestContext
 	parser http1.Parser
 	body   *body // of the request, in Hertz's context too
 	target []byte
 	filled bool // Hertz's context has the head
+	placed bool // the poller reads the next part of the body to its place
 }
 
 // left is a client that has left: no answer can reach it.
@@ -49,7 +50,7 @@ func (r *reader) receive() *http1.Failure {
 			if r.readsBody() {
 				continue
 			}
-			if r.conn.Release() != nil { // Read does not give netpoll's last buffer back
+			if r.conn.Release() != nil {
 				return left
 			}
 			_, _, f := r.parse(nil) // the end follows from the length
@@ -130,12 +131,6 @@ func (r *reader) open(bare bool) *http1.Failure {
 			return noRoom
 		}
 	}
-	if r.own != nil {
-		r.own.coming.Store(h.Length)
-		if h.Length < 0 {
-			r.own.coming.Store(r.loop.limits.BodyBytes)
-		}
-	}
 	if h.Continue && bare {
 		if _, err := r.conn.WriteBinary(goOn); err != nil {
 			return left
@@ -174,6 +169,14 @@ func (r *reader) keep(part []byte) *http1.Failure {
 func (r *reader) dropBody() {
 	if r.body != nil {
 		r.loop.Bodies.put(r.body)
+		r.body = nil
+	}
+}
+
+// abandonBody gives up a body that a handler has passed on before it panicked.
+func (r *reader) abandonBody() {
+	if r.body != nil && panicked(r.rc) {
+		r.loop.Bodies.abandon(r.body)
 		r.body = nil
 	}
 }

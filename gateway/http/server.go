@@ -15,13 +15,13 @@ import (
 	"github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/common/hlog"
 	"github.com/cloudwego/hertz/pkg/network"
+	"github.com/cloudwego/hertz/pkg/protocol/consts"
 	"github.com/cloudwego/hertz/pkg/protocol/suite"
-	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/http/h2"
-	"github.com/xebec-serving/xebec/gateway/http/http1"
+	"github.com/xebec-serving/xebec/gateway/http/poll"
 	"github.com/xebec-serving/xebec/gateway/internal/browser"
 	"github.com/xebec-serving/xebec/gateway/query"
 )
@@ -76,6 +76,9 @@ type Server struct {
 	loopback  bool           // the listener is on loopback
 	functions functionRoutes // that pages may ask for
 	edge      *Edge
+	pollers   *poll.Group // of connections in clear text, from Serve on
+	// nonBlocking are the paths, in Hertz's syntax, whose POST never blocks.
+	nonBlocking map[string]bool
 
 	mu        sync.Mutex
 	conns     map[*conn]struct{}
@@ -111,7 +114,7 @@ func New(cfg Config) (*Server, error) {
 	routes := []dialect.Route{
 		{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}, {Method: "GET", Path: "/openapi.yaml", Serve: Description()},
 	}
-	s := &Server{cfg: cfg, served: make(chan struct{}), conns: map[*conn]struct{}{}, encrypted: map[*trackedConn]struct{}{}}
+	s := &Server{cfg: cfg, served: make(chan struct{}), conns: map[*conn]struct{}{}, encrypted: map[*trackedConn]struct{}{}, nonBlocking: map[string]bool{}}
 	for _, d := range cfg.Dialects {
 		for _, r := range d.Routes(cfg.Path) {
 			routes = append(routes, r)
@@ -130,6 +133,9 @@ func New(cfg Config) (*Server, error) {
 	s.makeHertz()
 	for _, r := range routes {
 		s.hertz.Handle(r.Method, hertzPath(r.Path), s.handler(r.Serve))
+		if r.NonBlocking && r.Method == consts.MethodPost {
+			s.nonBlocking[hertzPath(r.Path)] = true
+		}
 	}
 	CompleteMethods(s.hertz, s.noRoute, s.refuse)
 	return s, nil
@@ -149,7 +155,7 @@ func (s *Server) makeHertz() {
 	)...)
 	s.hertz.Name = "xebec"
 	s.edge = &Edge{
-		Limits: s.cfg.Limits, Bodies: s.cfg.Bodies, Refusals: s.cfg.Refusals, Refuse: s.refuseUnread, TLS: s.cfg.TLS != nil,
+		Limits: s.cfg.Limits, Bodies: s.cfg.Bodies, Refusals: s.cfg.Refusals, Refuse: s.refuseUnread, Panicked: s.cfg.Panicked, TLS: s.cfg.TLS != nil,
 		HTTP2: s.newHTTP2,
 	}
 	s.hertz.AddProtocol(suite.HTTP1, s.edge)
@@ -261,6 +267,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.awaitAnswers(ctx, http2)
 	s.CloseQuiet(ctx)
 	s.closeEncrypted()
+	if t, ok := s.transport.(*transporter); ok {
+		t.finish()
+	}
 	cancel()
 	<-stopped
 	<-s.served
@@ -284,14 +293,14 @@ func (s *Server) CloseQuiet(ctx context.Context) {
 		left := len(s.conns)
 		if over || s.edge.answering.Load() == 0 && s.cfg.Path.Open() == 0 {
 			for c := range s.conns {
-				if over || !c.hasUnread() {
+				if over || !c.Unread() {
 					closing = append(closing, c)
 				}
 			}
 		}
 		s.mu.Unlock()
 		for _, c := range closing { // closing untracks
-			c.nc.Close()
+			_ = c.Close()
 		}
 		if over || left == len(closing) {
 			return
@@ -342,55 +351,6 @@ func (s *Server) track(c *conn) bool {
 	}
 	s.conns[c] = struct{}{}
 	return true
-}
-
-// sweep closes the connections whose first byte is late.
-func (s *Server) sweep(now time.Time) {
-	limit := s.cfg.Limits.FirstByteTimeout
-	if limit <= 0 {
-		return
-	}
-	s.mu.Lock()
-	var late []*conn
-	for c := range s.conns {
-		if !c.begun.Load() && now.Sub(c.accepted) > limit && c.begin() {
-			late = append(late, c)
-		}
-	}
-	s.mu.Unlock()
-	for _, c := range late { // closing untracks
-		s.cfg.Refusals.count(http1.FirstByte)
-		c.nc.Close()
-	}
-}
-
-const (
-	// aheadBytes is more than the windows of a connection of HTTP/2.
-	aheadBytes = 8 << 20 //xebec:limit bytes that a connection sends ahead of the request that is answered
-	// aheadEvery is short: what comes between two looks has no other bound than the network.
-	aheadEvery = 50 * time.Millisecond
-)
-
-// sweepAhead cuts the connections of clients that send on while an answer is pending, where it is more than a bound, or more than
-// the budget of bodies has room for.
-func (s *Server) sweepAhead() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	room := s.cfg.Bodies.room()
-	for c := range s.conns {
-		n := c.ahead()
-		if n <= 0 || c.cut.Load() {
-			continue
-		}
-		if room -= n; n <= aheadBytes && (room >= 0 || n <= readBytes) {
-			continue
-		}
-		room += n
-		c.cut.Store(true)
-		s.cfg.Refusals.count(http1.TooLarge)
-		s.cfg.Bodies.passed.Add(n)              // netpoll keeps that much memory
-		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // netpoll's Close would read on until the handler returns
-	}
 }
 
 func (s *Server) untrack(c *conn) {

@@ -80,19 +80,14 @@ func statusText(status int) string {
 	return http.StatusText(status)
 }
 
-// keepDate updates the Date header once a second instead of for each answer, and looks for connections that send nothing or too
-// much.
+// keepDate updates the Date header once a second instead of for each answer.
 func (s *Server) keepDate(stop <-chan struct{}) {
-	t, often := time.NewTicker(time.Second), time.NewTicker(aheadEvery)
+	t := time.NewTicker(time.Second)
 	defer t.Stop()
-	defer often.Stop()
 	for {
 		select {
-		case <-often.C:
-			s.sweepAhead()
 		case now := <-t.C:
 			s.stampDate(now)
-			s.sweep(now)
 		case <-stop:
 			return
 		}

@@ -233,6 +233,17 @@ func (s *Socket) dropInput() {
 	}
 }
 
+// Unread reports whether the peer has sent something that was not read, or is handled just now. Any goroutine may call it.
+func (s *Socket) Unread() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed { // otherwise the descriptor stays open while the lock is held
+		return false
+	}
+	n, err := unix.IoctlGetInt(s.fd, unix.TIOCINQ)
+	return s.handling || err == nil && n > 0
+}
+
 // Send writes what the socket accepts at once. It is for those who hold the socket. gone: it is broken.
 func (s *Socket) Send(b []byte) (n int, gone bool) {
 	n, errno := send(s.fd, b)
