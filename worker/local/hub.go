@@ -64,7 +64,7 @@ type Config struct {
 	Doors string
 	// Now reads the gateway's monotonic clock.
 	Now func() api.Nanos
-	// Poller is NetpollPoller when empty.
+	// Poller is RuntimePoller when empty: the pollers of clients sleep in the same place, so a lone query wakes one thread, not two.
 	Poller Poller
 	// MaxSegmentBytes bounds each segment of each replica; 1 GiB when 0. Send refuses a batch that needs more as
 	// TooLarge.
@@ -91,7 +91,7 @@ type Hub struct {
 // process still listens there.
 func Listen(cfg Config) (*Hub, error) {
 	if cfg.Poller == "" {
-		cfg.Poller = NetpollPoller
+		cfg.Poller = RuntimePoller
 	}
 	if cfg.MaxSegmentBytes == 0 {
 		cfg.MaxSegmentBytes = DefaultMaxSegmentBytes
