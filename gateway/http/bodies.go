@@ -20,11 +20,12 @@ const (
 	bodyIdle = 2 * time.Second //xebec:limit how long memory of large bodies is kept after use
 )
 
-// Bodies is the memory for requests' bodies of all connections of all ports, and its budget.
+// Bodies is the memory for requests' bodies of all connections of all ports, and its budget. Large answers have as much again.
 type Bodies struct {
 	limit  int64
 	used   atomic.Int64
 	passed atomic.Int64 // bytes of mapped bodies, ever
+	unread unread
 	pools  [largestPooled + 1]sync.Pool
 
 	mu    sync.Mutex
@@ -41,8 +42,10 @@ type body struct {
 	resident int       // bytes that are in memory while it is free
 }
 
-// NewBodies makes a budget of so many bytes; 0: any number.
-func NewBodies(limitBytes int64) *Bodies { return &Bodies{limit: limitBytes} }
+// NewBodies makes a budget of so many bytes for bodies, and one of as many for answers; 0: any number.
+func NewBodies(limitBytes int64) *Bodies {
+	return &Bodies{limit: limitBytes, unread: unread{limit: limitBytes}}
+}
 
 // Reserve takes n bytes of the budget, or reports that it has none left.
 func (b *Bodies) Reserve(n int) bool {

@@ -7,6 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/http/coding"
+	"github.com/xebec-serving/xebec/gateway/http/http1"
 	"github.com/xebec-serving/xebec/gateway/http/poll"
 )
 
@@ -22,7 +23,8 @@ type conn struct {
 	state    atomic.Uint32
 	wake     chan struct{} // capacity 1: the answer that a handler waits for has been written
 	call     atomic.Pointer[dialect.Call]
-	accept   coding.Coding // of the pending answer
+	accept   coding.Coding   // of the pending answer
+	dialect  dialect.Dialect // of the pending answer
 	exchange exchange
 
 	reader *reader      // of a request that has come in part, while no goroutine has the connection
@@ -40,9 +42,9 @@ const (
 
 // expect announces an answer that Reply will write. Only the connection's handler calls it, after the previous answer has
 // been written.
-func (c *conn) expect(call *dialect.Call, accept coding.Coding) {
+func (c *conn) expect(call *dialect.Call, accept coding.Coding, d dialect.Dialect) {
 	c.Hold()
-	c.accept = accept
+	c.accept, c.dialect = accept, d
 	c.call.Store(call)
 	c.state.Store(connPending)
 }
@@ -66,19 +68,22 @@ func (c *conn) awaitWritten() {
 }
 
 // Reply writes the call's answer. If the socket is full a goroutine writes the rest, and retains the call. A goroutine also
-// compresses: the one that calls Reply has other queries to end.
+// compresses: the one that calls Reply has other queries to end. A large answer needs room first.
 func (c *conn) Reply(call *dialect.Call) {
 	a := &call.Answer
+	var held *heldAnswer
+	if len(a.Body) > largeAnswer {
+		if held = c.server.edge.hold(c, answerBytes(call)); held == nil {
+			c.refuseAnswer(call)
+		}
+	}
 	if c.accept != coding.Identity && len(a.Body) >= coding.CompressFrom && !encoded(a) {
 		call.Retain()
-		go func() {
-			small := coding.Compress(c.accept, a.Body)
-			a.Wire = c.server.appendCompressed(a.Wire[:0], call, c.accept, small)
-			if small != nil {
-				small.Free()
-			}
-			c.finish(call, a.Wire)
-		}()
+		go c.finishCompressed(call, held)
+		return
+	}
+	if held != nil {
+		c.replyLarge(call, held)
 		return
 	}
 	p := c.server.appendAnswer(a.Wire[:0], call)
@@ -89,14 +94,63 @@ func (c *conn) Reply(call *dialect.Call) {
 		return
 	}
 	call.Retain()
-	go c.finish(call, p[n:])
+	go c.finish(call, nil, p[n:], nil)
 }
 
-// finish writes the rest of an answer on a goroutine of its own, and releases the call.
-func (c *conn) finish(call *dialect.Call, rest []byte) {
-	if err := c.server.edge.writePaced(&c.Socket, rest); err != nil {
+// replyLarge writes head and body without a copy that has both: it would lie there for as long as the client does not read.
+func (c *conn) replyLarge(call *dialect.Call, held *heldAnswer) {
+	a := &call.Answer
+	a.Wire = c.server.appendHead(a.Wire[:0], call, coding.Identity, nil)
+	head, body := a.Wire, a.Body
+	n, gone := c.SendBoth(head, body)
+	if n == len(head)+len(body) || gone {
+		held.Release()
+		c.written(call)
+		return
+	}
+	call.Retain()
+	go c.finish(call, held, head[min(n, len(head)):], body[max(n-len(head), 0):])
+}
+
+// refuseAnswer replaces an answer that has no room, of which nothing has been written.
+func (c *conn) refuseAnswer(call *dialect.Call) {
+	c.server.cfg.Refusals.count(http1.NoRoom)
+	a, e := &call.Answer, *noAnswerRoom
+	e.RequestID = string(call.Identity.RequestID)
+	a.Reset(e.Code.HTTPStatus())
+	a.Body = c.dialect.AppendError(nil, &e) // the large one becomes garbage now, not when its pool is emptied
+}
+
+// finishCompressed compresses and writes an answer on a goroutine of its own, and releases the call.
+func (c *conn) finishCompressed(call *dialect.Call, held *heldAnswer) {
+	a := &call.Answer
+	small, body := coding.Compress(c.accept, a.Body), a.Body
+	a.Wire = c.server.appendHead(a.Wire[:0], call, c.accept, small)
+	if small != nil {
+		body = small.Bytes
+	}
+	if len(body) <= largeAnswer {
+		a.Wire = append(a.Wire, body...)
+		body = nil
+		if small != nil {
+			small.Free()
+		}
+	}
+	if small != nil && held != nil {
+		a.Body = nil // it need not wait with what is written
+	}
+	c.finish(call, held, a.Wire, body)
+}
+
+// finish writes the rest of an answer on a goroutine of its own, and releases the call, in which the memory of a large answer does not stay.
+func (c *conn) finish(call *dialect.Call, held *heldAnswer, head, body []byte) {
+	if err := c.server.edge.writePaced(&c.Socket, held, head, body); err != nil {
 		_ = c.Close()
 	}
+	if held != nil {
+		call.Answer.Wire, call.Answer.Body = nil, nil
+	}
+	held.Release()
 	c.written(call)
 	call.Release()
 }

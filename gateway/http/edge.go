@@ -137,6 +137,8 @@ func (r *reader) serveOne(ctx context.Context) bool {
 // conclude writes what the handler has left to write, and reports whether the connection goes on.
 func (r *reader) conclude() bool {
 	rc, l, h := r.rc, r.loop, r.parser.Head()
+	held := r.holdAnswer()
+	defer held.Release()
 	closing := h.Close || rc.Response.ConnectionClose() || !l.core.IsRunning()
 	if closing {
 		rc.Response.Header.SetCanonical(connection, closes)
@@ -147,7 +149,7 @@ func (r *reader) conclude() bool {
 	if w := rc.Response.GetHijackWriter(); w != nil { // the handler has written the answer, or will
 		return w.Finalize() == nil && r.conn.Flush() == nil && !closing
 	}
-	return r.write() == nil && !closing
+	return r.write(held) == nil && !closing
 }
 
 var connection, closes, keepsAlive = []byte("Connection"), []byte("close"), []byte("keep-alive")
@@ -161,7 +163,7 @@ func (r *reader) senses() (sensing, bool) {
 }
 
 // write writes Hertz's answer. The client must take it at the lowest rate.
-func (r *reader) write() error {
+func (r *reader) write(held *heldAnswer) error {
 	a := &r.rc.Response
 	a.Header.SetServerBytes(serverName)
 	body := a.BodyBytes()
@@ -175,7 +177,7 @@ func (r *reader) write() error {
 	if err := resp.WriteHeader(&a.Header, r.conn); err != nil {
 		return err
 	}
-	return r.loop.writePaced(r.conn, body)
+	return r.loop.writePaced(r.conn, held, nil, body)
 }
 
 var serverName = []byte("xebec")
@@ -199,7 +201,7 @@ func (r *reader) refuse(f *http1.Failure) {
 		rc.Response.Header.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 	}
 	rc.Response.SkipBody = string(r.parser.Head().Method()) == "HEAD"
-	if r.write() == nil {
+	if r.write(nil) == nil {
 		r.linger()
 	}
 }

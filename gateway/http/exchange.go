@@ -16,6 +16,7 @@ type exchange struct {
 	ctx      context.Context // ends when the client leaves, where the connection can tell
 	conn     *conn           // nil: Hertz's own connection, on which only handlers can write
 	about    about
+	dialect  dialect.Dialect // of the route
 	fields   []dialect.Field // that the guard adds to the answer
 	answered bool
 	done     chan struct{} // capacity 1: the answer that the handler writes has been rendered
@@ -44,10 +45,10 @@ func (s *Server) exchangeOf(c *app.RequestContext) *exchange {
 }
 
 // handler serves a route.
-func (s *Server) handler(serve func(dialect.Exchange)) app.HandlerFunc {
+func (s *Server) handler(d dialect.Dialect, serve func(dialect.Exchange)) app.HandlerFunc {
 	return func(ctx context.Context, c *app.RequestContext) {
 		x := s.exchangeOf(c)
-		x.c, x.ctx, x.answered = c, ctx, false
+		x.c, x.ctx, x.dialect, x.answered = c, ctx, d, false
 		serve(x)
 		if !x.answered {
 			s.refuse(c, api.Errorf(api.Internal, "internal error"), api.Internal.HTTPStatus())
@@ -101,7 +102,7 @@ func (x *exchange) Submit(call *dialect.Call) {
 	if h := &x.c.Request.Header; x.conn != nil && x.server.cfg.Reply == ReplyAsync && (x.conn.quick || !x.server.draining.Load()) && !h.ConnectionClose() && h.IsHTTP11() && !h.IsHead() {
 		x.answered = true
 		x.c.Response.HijackWriter(hijacked{})
-		x.conn.expect(call, x.about.accept)
+		x.conn.expect(call, x.about.accept, x.dialect)
 		call.Submit(x.conn)
 	} else {
 		x.submitAndWait(call)

@@ -14,11 +14,17 @@ import (
 // pacedBytes of an answer are written at a time to a client that does not take it at once.
 const pacedBytes = 64 << 10
 
-// writePaced writes p. The client must take it at the lowest rate, else the write fails and is counted.
-func (e *Edge) writePaced(c network.Conn, p []byte) error {
+// writePaced writes a small head and a body, or the rest of them. The client must take them at the lowest rate, else the write fails and is
+// counted. held, which may be nil, learns what the client takes.
+func (e *Edge) writePaced(c network.Conn, held *heldAnswer, head, p []byte) error {
 	began, limits := time.Now(), e.Limits.parser()
 	var pace http1.Pace
 	pace.Start(&limits, 0)
+	if len(head) > 0 {
+		if _, err := c.WriteBinary(head); err != nil {
+			return err
+		}
+	}
 	for {
 		n := min(len(p), pacedBytes)
 		if _, err := c.WriteBinary(p[:n]); err != nil {
@@ -40,7 +46,9 @@ func (e *Edge) writePaced(c network.Conn, p []byte) error {
 		if p = p[n:]; len(p) == 0 {
 			return nil
 		}
-		pace.Moved(&limits, n, api.Nanos(time.Since(began)))
+		now := time.Now()
+		pace.Moved(&limits, n, api.Nanos(now.Sub(began)))
+		held.Took(now)
 	}
 }
 

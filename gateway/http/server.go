@@ -132,7 +132,7 @@ func New(cfg Config) (*Server, error) {
 	s.port = port{bodyBytes: cfg.Limits.BodyBytes, memory: cfg.Bodies, refuse: s.refuse, panicked: cfg.Panicked}
 	s.makeHertz()
 	for _, r := range routes {
-		s.hertz.Handle(r.Method, hertzPath(r.Path), s.handler(r.Serve))
+		s.hertz.Handle(r.Method, hertzPath(r.Path), s.handler(s.nearest(r.Literal()), r.Serve))
 		if r.NonBlocking && r.Method == consts.MethodPost {
 			s.nonBlocking[hertzPath(r.Path)] = true
 		}

@@ -3,12 +3,14 @@ package http
 import (
 	"errors"
 	"net"
+	"strconv"
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/common/config"
 	"github.com/cloudwego/hertz/pkg/network"
 	"github.com/cloudwego/hertz/pkg/network/standard"
 	"github.com/cloudwego/hertz/pkg/protocol"
+	"github.com/cloudwego/hertz/pkg/protocol/consts"
 	"github.com/cloudwego/hertz/pkg/protocol/suite"
 
 	"github.com/xebec-serving/xebec/api"
@@ -32,8 +34,17 @@ func (s *Server) http2Options() h2.Options {
 		Refuse: func(c *app.RequestContext, status int, message string) {
 			s.cfg.Refusals.count(reasonOf(status))
 			s.refuseUnread(c, &api.Error{Code: codeOf(status), Message: message}, status)
+			if status == consts.StatusServiceUnavailable {
+				c.Response.Header.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
+			}
 		},
 		Draining: s.draining.Load, Reserve: s.cfg.Bodies.Reserve, Return: s.cfg.Bodies.Return,
+		Hold: func(c network.Conn, bytes int) h2.Held {
+			if h := s.edge.hold(c, int64(bytes)); h != nil {
+				return h
+			}
+			return nil
+		},
 		CheckTarget: func(path []byte) error {
 			if f := http1.CheckPath(path); f != nil {
 				return errors.New(f.Text)

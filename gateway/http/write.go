@@ -15,11 +15,11 @@ const defaultContentType = "text/plain; charset=utf-8"
 
 // appendAnswer appends a call's answer as it is written to the connection.
 func (s *Server) appendAnswer(b []byte, call *dialect.Call) []byte {
-	return s.appendCompressed(b, call, coding.Identity, nil)
+	return append(s.appendHead(b, call, coding.Identity, nil), call.Answer.Body...)
 }
 
-// appendCompressed is appendAnswer with the compressed body; nil: the body stays as it is.
-func (s *Server) appendCompressed(b []byte, call *dialect.Call, c coding.Coding, small *coding.Body) []byte {
+// appendHead appends the head of an answer with the compressed body; nil: the body stays as it is.
+func (s *Server) appendHead(b []byte, call *dialect.Call, c coding.Coding, small *coding.Body) []byte {
 	a, body := &call.Answer, call.Answer.Body
 	b = append(b, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(a.Status), 10)
@@ -64,8 +64,7 @@ func (s *Server) appendCompressed(b []byte, call *dialect.Call, c coding.Coding,
 		b = append(b, ": "...)
 		b = append(b, a.Transport[i].Value...)
 	}
-	b = append(b, "\r\n\r\n"...)
-	return append(b, body...)
+	return append(b, "\r\n\r\n"...)
 }
 
 // encoded reports whether the dialect has chosen a content coding itself.

@@ -54,9 +54,20 @@ type Options struct {
 	// is always room.
 	Reserve func(n int) bool
 	Return  func(n int)
+	// Hold takes room for a large answer, whose connection may be cut while it is held; nil: there is none. May be nil: there is always room.
+	Hold func(conn network.Conn, bytes int) Held
 	// CheckTarget refuses targets that two servers could read differently. May be nil.
 	CheckTarget func(target []byte) error
 }
+
+// Held is room for an answer.
+type Held interface {
+	Took(now time.Time) // the client has taken a part
+	Release()
+}
+
+// connKey is where a request's context has its connection.
+type connKey struct{}
 
 // Server serves connections.
 type Server struct {
@@ -100,7 +111,7 @@ func (s *Server) serveConn(ctx context.Context, conn network.Conn, prefaced bool
 	}
 	s.open.Add(1)
 	defer s.open.Add(-1)
-	s.http2.ServeConn(conn, &http2.ServeConnOpts{Context: ctx, BaseConfig: s.base, Handler: http.HandlerFunc(s.serve), SawClientPreface: prefaced})
+	s.http2.ServeConn(conn, &http2.ServeConnOpts{Context: context.WithValue(ctx, connKey{}, conn), BaseConfig: s.base, Handler: http.HandlerFunc(s.serve), SawClientPreface: prefaced})
 	return nil
 }
 
@@ -143,7 +154,18 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	} else {
 		s.options.Refuse(c, refused.status, refused.message)
 	}
-	s.answer(w, c, r.Method == http.MethodHead)
+	head := r.Method == http.MethodHead
+	var held Held
+	if n := cap(c.Response.Body()); !head && s.options.Hold != nil && len(c.Response.Body()) > writeBytes {
+		conn, _ := r.Context().Value(connKey{}).(network.Conn)
+		if held = s.options.Hold(conn, n); held == nil {
+			c.Response.Reset()
+			s.options.Refuse(c, http.StatusServiceUnavailable, "the gateway has no memory for another answer now: send the request again later")
+		} else {
+			defer held.Release()
+		}
+	}
+	s.answer(w, c, head, held)
 }
 
 // check refuses what needs no body to be refused.
@@ -274,7 +296,7 @@ func fill(to *protocol.Request, r *http.Request, body []byte) {
 }
 
 // answer writes what the engine answered.
-func (s *Server) answer(w http.ResponseWriter, c *app.RequestContext, head bool) {
+func (s *Server) answer(w http.ResponseWriter, c *app.RequestContext, head bool, held Held) {
 	header := w.Header()
 	c.Response.Header.VisitAll(func(key, value []byte) {
 		switch name := string(key); name {
@@ -294,7 +316,7 @@ func (s *Server) answer(w http.ResponseWriter, c *app.RequestContext, head bool)
 	}
 	w.WriteHeader(c.Response.StatusCode())
 	if !head && len(body) > 0 {
-		s.options.write(w, body)
+		s.options.write(w, body, held)
 	}
 }
 
@@ -302,7 +324,7 @@ func (s *Server) answer(w http.ResponseWriter, c *app.RequestContext, head bool)
 const writeBytes = 64 << 10
 
 // write writes an answer. The client must take it at the lowest rate: pings, which http2 sends by itself, do not show that.
-func (o *Options) write(w http.ResponseWriter, body []byte) {
+func (o *Options) write(w http.ResponseWriter, body []byte, held Held) {
 	control, due, n := http.NewResponseController(w), time.Time{}, 0
 	for len(body) > 0 {
 		if o.MinRate > 0 {
@@ -319,5 +341,8 @@ func (o *Options) write(w http.ResponseWriter, body []byte) {
 			return
 		}
 		body = body[n:]
+		if held != nil {
+			held.Took(time.Now())
+		}
 	}
 }

@@ -250,6 +250,19 @@ func (s *Socket) Send(b []byte) (n int, gone bool) {
 	return n, errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR
 }
 
+// SendBoth is Send for two pieces.
+func (s *Socket) SendBoth(head, body []byte) (n int, gone bool) {
+	n, err := unix.SendmsgBuffers(s.fd, [][]byte{head, body}, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	if err != nil {
+		return 0, err != unix.EAGAIN && err != unix.EINTR
+	}
+	return n, false
+}
+
+// Cut ends the connection for both sides. Its users notice, and close the socket. It is for those who hold the socket, and for others
+// while these do.
+func (s *Socket) Cut() { _ = unix.Shutdown(s.fd, unix.SHUT_RDWR) } // if the peer has left, there is nothing to cut
+
 // EndWriting tells the peer that nothing follows.
 func (s *Socket) EndWriting() { _ = unix.Shutdown(s.fd, unix.SHUT_WR) } // if the peer has left, the next read says so
 

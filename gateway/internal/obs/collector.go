@@ -160,7 +160,7 @@ var (
 	buildInfo      = desc("build_info", "The gateway's version; always 1.", "version", "goversion")
 	startTime      = desc("start_time_seconds", "When the gateway started, in unix time.")
 	acceptErrors   = desc("accept_errors_total", "Connections that a port (functions, admin) did not accept or closed at once: no descriptors, or on the admin port too many connections.", "port")
-	edgeRefused    = desc("edge_refused_total", "Requests and connections that a port (functions, admin) refused before they reached a route. Reasons: framing (malformed or not supported), too_large, first_byte_timeout, header_timeout, rate (the body came too slowly), body_memory (--body-memory is used up), unread_answer (the client did not take its answer).", "port", "reason")
+	edgeRefused    = desc("edge_refused_total", "Requests and connections that a port (functions, admin) refused before they reached a route. Reasons: framing (malformed or not supported), too_large, first_byte_timeout, header_timeout, rate (the body came too slowly), body_memory (--body-memory is used up, or as much by answers that are not read), unread_answer (the client did not take its answer).", "port", "reason")
 	fnRequests     = desc("function_requests_total", "Requests to functions, by the code of their first query that did not end in ok, also where the caller got a default.", "function", "code")
 	fnQueries      = desc("function_queries_total", "Queries in requests to functions.", "function")
 	fnLatency      = desc("function_latency_seconds", "From the request's acceptance to its answer.", "function")

@@ -32,8 +32,8 @@ const (
 	sideBySide = 4
 )
 
-// program is the gateway's, built once for all tests.
-var program string
+// program is the gateway's, and worker that of models. They are built once for all tests.
+var program, worker string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -62,21 +62,29 @@ func runAll(m *testing.M) int {
 }
 
 func build(dir string) error {
+	worker = filepath.Join(dir, "xebec-testworker")
+	if err := compile(worker, "worker/bindings/go/cmd/xebec-testworker"); err != nil {
+		return err
+	}
 	if program = os.Getenv("XEBEC_TEST_GATEWAY"); program != "" { // another build, to compare with
 		return nil
 	}
 	program = filepath.Join(dir, "xebec")
+	return compile(program, "gateway/cmd/xebec")
+}
+
+func compile(to, from string) error {
 	tool := os.Getenv("GO")
 	if tool == "" {
 		tool = "go"
 	}
-	if out, err := exec.Command(tool, "build", "-o", program, "github.com/xebec-serving/xebec/gateway/cmd/xebec").CombinedOutput(); err != nil {
-		return fmt.Errorf("building the gateway: %w\n%s", err, out)
+	if out, err := exec.Command(tool, "build", "-o", to, "github.com/xebec-serving/xebec/"+from).CombinedOutput(); err != nil {
+		return fmt.Errorf("building %s: %w\n%s", from, err, out)
 	}
 	return nil
 }
 
-// gateway is a gateway without functions: what is tested here lies before the routes.
+// gateway is a gateway, mostly without functions: what is tested here lies before the routes.
 type gateway struct {
 	t                *testing.T
 	cmd              *exec.Cmd

@@ -1,0 +1,151 @@
+package http
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/cloudwego/hertz/pkg/network"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/http/http1"
+)
+
+const (
+	// largeAnswer is the size from which an answer needs room. The socket mostly takes smaller ones at once.
+	largeAnswer = 64 << 10 //xebec:limit answers above this count against the memory for answers, which is as much as `--body-memory`
+	// stalledAfter is how long a client may take nothing before its connection is cut for the sake of another answer.
+	stalledAfter = 2 * time.Second //xebec:limit an unread answer that stalls this long is cut when others need its memory
+)
+
+// unread is the memory of large answers that clients have not taken yet, and its bound. It is not a part of the budget of bodies: a client
+// that stalls its upload must not end the answers of others, nor one that reads nothing refuse their bodies.
+type unread struct {
+	limit int64 // 0: none
+	mu    sync.Mutex
+	used  int64 // without those that are cut: their memory is about to be free
+	held  map[*heldAnswer]struct{}
+}
+
+// heldAnswer is one such answer. Its writer owns it until Release.
+type heldAnswer struct {
+	of    *unread
+	bytes int64
+	moved time.Time // when the client took a part
+	end   func()    // cuts the connection; it must not block
+	isCut bool
+}
+
+// take returns room for an answer of so many bytes, or nil without. Where that makes enough room it cuts the connections whose clients
+// have taken nothing for a while. One answer always has room, however large: otherwise its model could never answer.
+func (u *unread) take(bytes int64, now time.Time, end func()) *heldAnswer {
+	h := &heldAnswer{of: u, bytes: bytes, moved: now, end: end}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.limit > 0 && u.used > 0 && u.used+bytes > u.limit && !u.cutStalled(bytes, now) {
+		return nil
+	}
+	if u.held == nil {
+		u.held = map[*heldAnswer]struct{}{}
+	}
+	u.held[h] = struct{}{}
+	u.used += bytes
+	return h
+}
+
+// cutStalled makes room for so many bytes, and reports whether it could; otherwise it cuts none. Its caller holds the lock.
+func (u *unread) cutStalled(bytes int64, now time.Time) bool {
+	stalled := func(h *heldAnswer) bool { return !h.isCut && now.Sub(h.moved) >= stalledAfter }
+	left := u.used
+	for h := range u.held {
+		if stalled(h) {
+			left -= h.bytes
+		}
+	}
+	if left > 0 && left+bytes > u.limit {
+		return false
+	}
+	for u.used > 0 && u.used+bytes > u.limit {
+		var most *heldAnswer
+		for h := range u.held {
+			if stalled(h) && (most == nil || h.bytes > most.bytes || h.bytes == most.bytes && h.moved.Before(most.moved)) {
+				most = h
+			}
+		}
+		most.isCut = true
+		u.used -= most.bytes
+		most.end()
+	}
+	return true
+}
+
+// Took says that the client has taken a part. h may be nil.
+func (h *heldAnswer) Took(now time.Time) {
+	if h != nil {
+		h.of.mu.Lock()
+		h.moved = now
+		h.of.mu.Unlock()
+	}
+}
+
+// Release gives the room back. end is not called after it. h may be nil.
+func (h *heldAnswer) Release() {
+	if h == nil {
+		return
+	}
+	h.of.mu.Lock()
+	delete(h.of.held, h)
+	if !h.isCut {
+		h.of.used -= h.bytes
+	}
+	h.of.mu.Unlock()
+}
+
+// hold returns room for an answer on a connection, or nil without.
+func (e *Edge) hold(c network.Conn, bytes int64) *heldAnswer {
+	end := func() { go c.Close() } // TLS may want to say goodbye first
+	if own, ok := c.(*conn); ok {
+		end = own.Cut // whoever writes the answer uses the socket until it has released the room
+	}
+	return e.Bodies.unread.take(bytes, time.Now(), func() {
+		e.Refusals.count(http1.Unread)
+		end()
+	})
+}
+
+// holdAnswer returns room for the answer that Hertz will write, if it is large. Without room it replaces the answer by a refusal.
+func (r *reader) holdAnswer() *heldAnswer {
+	a, l := &r.rc.Response, r.loop
+	if a.GetHijackWriter() != nil || a.IsBodyStream() || a.SkipBody || len(a.BodyBytes()) <= largeAnswer {
+		return nil
+	}
+	h := l.hold(r.conn, int64(cap(a.BodyBytes())))
+	if h == nil {
+		l.Refusals.count(http1.NoRoom)
+		closing, id := a.ConnectionClose(), string(a.Header.Peek(headerRequestID))
+		a.Reset()
+		a.Header.Set(headerRequestID, id)
+		e := *noAnswerRoom
+		l.Refuse(r.rc, &e, e.Code.HTTPStatus())
+		a.Header.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
+		if closing {
+			a.SetConnectionClose()
+		}
+	}
+	return h
+}
+
+// answerBytes is the memory of a call's answer: the text, and the outputs of which it was made, which the call keeps.
+func answerBytes(call *dialect.Call) int64 {
+	n := int64(cap(call.Answer.Body) + cap(call.Answer.Wire))
+	for i := range call.Len() {
+		for _, v := range call.Query(i).Outputs {
+			n += int64(len(v.Data))
+		}
+	}
+	return n
+}
+
+// noAnswerRoom is the refusal of a request whose answer has no room.
+var noAnswerRoom = api.Errorf(api.Overloaded, "answers that other clients do not read take all of the memory for answers (as much as --body-memory): send the request again later")
