@@ -130,3 +130,26 @@ func TestMemoryIsReleasedWhileNoModelIsAwake(t *testing.T) {
 		t.Errorf("memory was not released at check %d that found the gateway idle", releaseAfter)
 	}
 }
+
+// The limit leaves room for garbage above what lives, on every machine, so that collections are not without end.
+func TestHeapLimit(t *testing.T) {
+	const mib = 1 << 20
+	for _, test := range []struct {
+		what                     string
+		total, live, fixed, want int64
+	}{
+		{"half of the memory", 1000 * mib, 100 * mib, 10 * mib, 500 * mib},
+		{"half, with nothing in the heap", 400 * mib, 0, 0, 200 * mib},
+		{"a full cache in little memory", 500 * mib, 296 * mib, 15 * mib, 380 * mib},
+		{"a full cache in more memory", 1000 * mib, 296 * mib, 15 * mib, 500 * mib},
+		{"a cache that is larger than the memory", 200 * mib, 256 * mib, 0, 320 * mib},
+	} {
+		got := heapLimit(test.total, test.live, test.fixed)
+		if got != test.want {
+			t.Errorf("%s: %d MiB, expected %d", test.what, got/mib, test.want/mib)
+		}
+		if room := got - test.live - test.fixed; room < garbageBytes {
+			t.Errorf("%s: %d bytes of room for garbage, expected at least %d", test.what, room, garbageBytes)
+		}
+	}
+}

@@ -153,9 +153,9 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	var afterBodies func()
 	if s.cfg.ReleaseMemory {
 		afterBodies = releaseMemory
-		limitHeap()
+		limit := newHeapLimiter()
 		releaseMemory()
-		r := &releaser{log: s.log, idle: func() bool { return s.capacity.Awake() == 0 && s.path.Open() == 0 }}
+		r := &releaser{log: s.log, limit: limit, idle: func() bool { return s.capacity.Awake() == 0 && s.path.Open() == 0 }}
 		s.inBackground(func() { r.run(s.life) })
 	}
 	s.inBackground(func() { s.bodies.Run(s.life, afterBodies) })
