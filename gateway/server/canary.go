@@ -19,6 +19,8 @@ const (
 	looksAtLeast = 20
 	// lookWithin bounds how long a canary may take to say what it has answered.
 	lookWithin = 10 * time.Second //xebec:limit time for a canary to say what it has answered
+	// moreTime is how often a canary with too few answers is given its time again.
+	moreTime = 2 //xebec:limit times that a canary with too few answers is given `--canary-time` once more
 	// returnWithin bounds, beside --drain-timeout, how long a process that was sent back is waited for. It is killed then.
 	returnWithin = 20 * time.Second //xebec:limit time for a canary that was sent back to end, beside `--drain-timeout`
 )
@@ -92,6 +94,7 @@ func (g *giver) compare(ctx context.Context, t *trial) (good bool, why string, e
 	defer look.Stop()
 	over := time.NewTimer(g.canary.Time())
 	defer over.Stop()
+	more := moreTime
 	for last := false; ; {
 		select {
 		case <-look.C:
@@ -113,6 +116,12 @@ func (g *giver) compare(ctx context.Context, t *trial) (good bool, why string, e
 			PID: g.conn.PID(), Stage: takeover.StageCanary, Share: g.canary.Share, Seconds: g.canary.Seconds, Elapsed: time.Since(began).Seconds(),
 			Passed: g.share.Passed(), Answers: all.Answers, Errors: all.Failed,
 		})
+		if last && all.Answers < minAnswers && more > 0 {
+			more--
+			last = false
+			over.Reset(g.canary.Time())
+			continue
+		}
 		if last {
 			good, why := t.verdict()
 			return good, why, nil

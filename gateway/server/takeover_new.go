@@ -269,7 +269,12 @@ func (s *Server) takeOver(ctx context.Context) error {
 		case <-ctx.Done():
 			e = takeover.Stopping
 		case <-look.C:
-			if st := b.machine.State(); st != takeover.Loading && st != takeover.LoadingAlone || s.notLoaded() != "" {
+			st := b.machine.State()
+			if st == takeover.Loading && s.capacity.Failing() != "" {
+				e = takeover.Failed
+				break
+			}
+			if st != takeover.Loading && st != takeover.LoadingAlone || s.notLoaded() != "" {
 				continue
 			}
 			e = takeover.Done
@@ -318,6 +323,8 @@ func (s *Server) whyGivenUp(ctx context.Context, e takeover.Event, err error) er
 			return fmt.Errorf("--canary: process %d sends this one back: %s", b.conn.PID(), b.reason)
 		}
 		return fmt.Errorf("--takeover: process %d ends the takeover: %s", b.conn.PID(), b.reason)
+	case e == takeover.Failed && s.capacity.Failing() != "":
+		return fmt.Errorf("--takeover: %s: the log says why each start has failed", s.capacity.Failing())
 	case e == takeover.Expired && b.machine.State() == takeover.Ended && s.notLoaded() != "":
 		return fmt.Errorf("--takeover: after %s %s", loadWithin, s.notLoaded())
 	case e == takeover.Stopping:

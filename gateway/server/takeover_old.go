@@ -33,10 +33,11 @@ type succession struct {
 	mu       sync.Mutex
 	ln       *net.UnixListener
 	running  sync.WaitGroup
-	to       *takeover.Conn // the process that takes over, or wants to; nil: none
-	machine  *takeover.Machine
-	decided  chan struct{} // closed when that one has failed, or serves
+	to       *takeover.Conn      // the process that takes over, or wants to; nil: none
+	abort    func(reason string) // ends its takeover, unless it serves
+	decided  chan struct{}       // closed when that one has failed, or serves
 	started  *startedProcess
+	contact  time.Duration // how long a started process may take to ask
 	stopping chan struct{}
 	stopOnce sync.Once
 	// superseded is closed at the commit point.
@@ -52,6 +53,7 @@ type startedProcess struct {
 }
 
 func (s *succession) init() {
+	s.contact = contactWithin
 	s.stopping, s.superseded = make(chan struct{}), make(chan struct{})
 }
 
@@ -172,7 +174,7 @@ func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
 			g.guest = s.handover.Guest()
 		}
 	}
-	su.to, su.decided = conn, g.decided
+	su.to, su.abort, su.decided = conn, g.abort, g.decided
 	su.mu.Unlock()
 	var receiving sync.WaitGroup
 	receiving.Go(g.receive)
@@ -191,7 +193,7 @@ func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
 	}
 	close(g.decided)
 	if err != nil {
-		s.log.Error("a process has not taken over; this one goes on", zap.Int("process", conn.PID()), zap.Error(err))
+		s.log.Error("a process has not taken over; this one goes on, and changes are possible again", zap.Int("process", conn.PID()), zap.Error(err))
 		conn.EndReceive()
 	}
 	receiving.Wait()
@@ -220,6 +222,17 @@ type giver struct {
 
 	mu     sync.Mutex
 	reason string // of the other side's abort
+}
+
+// abort ends the takeover as if the new process had asked for that.
+func (g *giver) abort(reason string) {
+	g.mu.Lock()
+	g.reason = reason
+	g.mu.Unlock()
+	select {
+	case g.events <- takeover.GotAbort:
+	case <-g.decided:
+	}
 }
 
 // receive receives what the new process says, until it is gone.
@@ -310,6 +323,7 @@ func (g *giver) run(hello takeover.Hello) (err error) {
 				g.log.Warn("a process that asks to take over cannot be answered", zap.Error(err))
 				g.conn.EndReceive() // its end follows
 			} else {
+				g.progress(takeover.Progress{PID: g.conn.PID(), Stage: takeover.StageLoading})
 				g.log.Info("a process loads its replicas and then takes over; nothing can be changed until then", zap.Int("process", g.conn.PID()))
 			}
 		case takeover.Try:
@@ -354,8 +368,8 @@ func (g *giver) why(e takeover.Event, state takeover.State) error {
 	case takeover.Bad:
 		return errors.New(g.verdict)
 	case takeover.Gone, takeover.Died, takeover.Expired:
-		return fmt.Errorf("process %d %s while this one was %s", g.conn.PID(), map[takeover.Event]string{
-			takeover.Gone: "closed the connection", takeover.Died: "died", takeover.Expired: "did not answer in time",
+		return fmt.Errorf("process %d %s (step of the takeover: %s)", g.conn.PID(), map[takeover.Event]string{
+			takeover.Gone: "has closed the connection", takeover.Died: "has ended", takeover.Expired: "has taken too long",
 		}[e], state)
 	case takeover.Stopping:
 		return errors.New("the gateway is stopping")

@@ -7,11 +7,16 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/gateway/takeover"
 )
+
+// contactWithin bounds how long a process that was started may take to ask.
+const contactWithin = 30 * time.Second //xebec:limit time for a process that `xebec upgrade` has started to ask to take over
 
 // upgrade starts a process that takes over, and waits until it has.
 func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err error) {
@@ -43,27 +48,65 @@ func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err 
 		return 0, err
 	}
 	s.log.Info("started a process that is to take over", zap.Int("process", pid))
-	p.progress(takeover.Progress{PID: pid, Stage: takeover.StageLoading})
+	p.progress(takeover.Progress{PID: pid, Stage: takeover.StageStarted})
 	ended := make(chan error, 1)
 	go func() { ended <- wait() }() // it outlives this process if it takes over
-	select {
-	case err = <-p.outcome:
-	case err = <-ended:
-		su.mu.Lock()
-		to, decided := su.to, su.decided
-		su.mu.Unlock()
-		if to != nil {
-			<-decided
-		}
+	left := make(chan struct{})
+	go func() { _, _, _ = conn.Receive(); close(left) }() // the command says nothing more: its connection has ended
+	contact := time.NewTimer(su.contact)
+	defer contact.Stop()
+	why := "" // it is ended
+	for {
 		select {
-		case err = <-p.outcome: // it knows better why
-		default:
-			err = fmt.Errorf("process %d has ended before it could take over (%w): the log says why", pid, errors.Join(err, errors.New("without success")))
+		case err := <-p.outcome:
+			return pid, err
+		case err := <-ended:
+			su.mu.Lock()
+			to, decided := su.to, su.decided
+			su.mu.Unlock()
+			if to != nil {
+				<-decided
+			}
+			select {
+			case err := <-p.outcome: // it knows better why
+				return pid, err
+			default:
+			}
+			how := "exit status 0"
+			if err != nil {
+				how = err.Error()
+			}
+			err = fmt.Errorf("process %d has ended before it asked to take over (%s): its own messages are in the log", pid, how)
+			if why != "" {
+				err = fmt.Errorf("process %d was killed: %s", pid, why)
+			}
+			s.log.Error("an upgrade has failed; this process goes on", zap.Int("process", pid), zap.Error(err))
+			return pid, err
+		case <-contact.C:
+			why = s.callOff(pid, fmt.Sprintf("it did not ask to take over within %s: is it a gateway, and does it have the same --data-dir?", su.contact), false)
+		case <-left:
+			left = nil
+			why = s.callOff(pid, "the command that had started the upgrade was interrupted", true)
+		case <-su.stopping:
+			return pid, errors.New("the gateway is stopping")
 		}
-	case <-su.stopping:
-		err = errors.New("the gateway is stopping")
 	}
-	return pid, err
+}
+
+// callOff ends an upgrade. A process that has not asked to take over is killed: why says so. Otherwise the takeover is aborted, if
+// that is wanted.
+func (s *Server) callOff(pid int, reason string, abort bool) (why string) {
+	su := &s.succession
+	su.mu.Lock()
+	defer su.mu.Unlock()
+	switch {
+	case su.to == nil:
+		_ = unix.Kill(pid, unix.SIGKILL) // it fails only if the process has ended
+		return reason
+	case abort:
+		go su.abort(reason)
+	}
+	return ""
 }
 
 // StartProcess starts a program that takes over from the gateway of this process, with the same arguments and environment. It is what
@@ -121,7 +164,9 @@ func Upgrade(ctx context.Context, dataDir, binary string, canary *Canary, progre
 		for _, file := range files {
 			file.Close()
 		}
-		if err != nil {
+		if err != nil && ctx.Err() != nil {
+			return 0, fmt.Errorf("%w: the upgrade is called off, unless the new process serves already", context.Cause(ctx))
+		} else if err != nil {
 			return 0, errors.Join(context.Cause(ctx), fmt.Errorf("the gateway, process %d, has ended the connection; its log says what became of the upgrade: %w", conn.PID(), err))
 		}
 		if f.Kind == takeover.KindProgress {

@@ -141,6 +141,7 @@ type Stage string
 
 // The stages, in their order. Of the two after StageCanary one comes.
 const (
+	StageStarted  Stage = "started"
 	StageLoading  Stage = "loading"
 	StageCanary   Stage = "canary"
 	StagePromoted Stage = "promoted"

@@ -89,6 +89,8 @@ const defaultCanaryTime = 30 * time.Second
 // showUpgrade prints a step for people.
 func (c *cli) showUpgrade(step server.UpgradeProgress) {
 	switch step.Stage {
+	case takeover.StageStarted:
+		fmt.Fprintf(c.out, "process %d is started\n", step.PID)
 	case takeover.StageLoading:
 		fmt.Fprintf(c.out, "process %d loads its replicas\n", step.PID)
 	case takeover.StageCanary:

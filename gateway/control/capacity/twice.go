@@ -13,17 +13,29 @@ import (
 // old one says before whether there is room for both, and the new one starts at least as many as the old one has, because it has
 // seen no query yet that would tell how many are needed.
 
-// Replicas is how many replicas each version has that answers queries and is awake.
+// Replicas is how many replicas each version has that answers queries and is awake. One that crashes has none.
 func (c *Capacity) Replicas() map[api.ModelID]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	counts := map[api.ModelID]int{}
 	for _, st := range c.order {
-		if !st.fixed && st.set > 0 && st.m.scaled.Load() {
+		if !st.fixed && st.set > 0 && st.m.scaled.Load() && !st.m.version.Crashing() {
 			counts[st.m.id] = st.set
 		}
 	}
 	return counts
+}
+
+// Failing says which versions KeepAtLeast wants that cannot be started; empty: none.
+func (c *Capacity) Failing() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, st := range c.order {
+		if c.floors[st.m.id] > 0 && st.m.version.Crashing() {
+			return fmt.Sprintf("replicas of %s cannot be started, and the process before has some", st.m.id)
+		}
+	}
+	return ""
 }
 
 // FitsTwice returns why the node has no room for all replicas a second time; nil: it has.

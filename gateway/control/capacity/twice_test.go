@@ -66,6 +66,16 @@ func TestKeepAtLeast(t *testing.T) {
 	if got := b.Replicas(); len(got) != 2 || got[id("sleeper")] != 2 || got[id("steady")] != 3 {
 		t.Errorf("Replicas returns %v", got)
 	}
+	if got := b.Failing(); got != "" {
+		t.Errorf("nothing fails: %s", got)
+	}
+	steady.crashing = true
+	if got := b.Failing(); !strings.Contains(got, "steady@1 cannot be started") {
+		t.Errorf("a version that crashes: %q", got)
+	}
+	if got := b.Replicas(); len(got) != 1 || got[id("sleeper")] != 2 {
+		t.Errorf("while steady crashes: %v", got)
+	}
 	b.KeepAtLeast(nil)
 	if b.Missing() != nil {
 		t.Error("something is missing although nothing is wanted")

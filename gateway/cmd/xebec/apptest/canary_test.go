@@ -135,7 +135,7 @@ func TestCanaryIsSentBack(t *testing.T) {
 			stages = append(stages, step.Stage)
 		}
 	}
-	if got := fmt.Sprint(stages); got != "[loading canary sent back]" {
+	if got := fmt.Sprint(stages); got != "[started loading canary sent back]" {
 		t.Errorf("the steps are %s", got)
 	}
 	ofCanary := func(failure string) bool {
