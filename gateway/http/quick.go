@@ -50,7 +50,7 @@ func (l *loop) take(c *conn, now api.Nanos) *reader {
 func (r *reader) free() {
 	r.dropBody()
 	l := r.loop
-	r.loop, r.conn, r.own = nil, nil, nil
+	r.loop, r.conn, r.own, r.placed = nil, nil, nil, false
 	if r.rc.IsExiled() {
 		r.rc = nil
 	} else {
@@ -62,6 +62,12 @@ func (r *reader) free() {
 // Input parses what a poller has read.
 func (c *conn) Input(in []byte, now api.Nanos) {
 	l := c.server.edge.loop
+	defer func() { // a defect costs this connection, and not the poller with all others
+		if e := recover(); e != nil {
+			l.report(e)
+			_ = c.Close()
+		}
+	}()
 	r := c.reader
 	if r == nil {
 		r = l.take(c, now)

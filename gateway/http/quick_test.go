@@ -146,3 +146,19 @@ func TestRequestsInPieces(t *testing.T) {
 		t.Errorf("%d bytes of bodies are held", used)
 	}
 }
+
+// A client that leaves in the middle of a body leaves nothing behind for the connection that gets its reader.
+func TestClientsThatLeaveInABody(t *testing.T) {
+	f := serve(t, querytest.Floats4, querytest.Sum, func(*fixture) {})
+	for range 50 {
+		c, _ := f.raw()
+		io.WriteString(c, "POST /f/predict HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 19\r\n\r\n{\"input\"")
+		c.Close()
+		c, r := f.raw()
+		io.WriteString(c, request("/f/predict", `{"input":[1,2,3,4]}`))
+		if status, body := readAnswer(t, r); status != 200 {
+			t.Fatalf("the next client is answered %d %s", status, body)
+		}
+		c.Close()
+	}
+}
