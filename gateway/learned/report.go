@@ -30,7 +30,7 @@ type ContextReport struct {
 type Row struct {
 	Ref string
 	// Share is the fraction of the queries that would ask the candidate. Weight is the policy's opinion of it, as a
-	// fraction of 1; see [selection.Weigh].
+	// fraction of 1; see [selection.CandidateWeights].
 	Share, Weight float64
 	// Count is the candidate's number of losses, which a policy may discount. Loss is their mean, or 0 if there are
 	// none.
