@@ -37,10 +37,15 @@ func (lines) Routes(p *query.Path) []dialect.Route {
 	}
 	return []dialect.Route{{Method: "POST", Path: "/lines/{function}", Serve: func(x dialect.Exchange) {
 		c := pool.Get().(*linesCall)
-		c.Open()
+		c.Open() // from here on exactly one of Drop, Refuse and Submit, which return the call to the pool
 		defer c.Request.Abandon()
+		if err := c.AskFunction(x.Param("function")); err != nil {
+			c.Drop() // there is no function to count the request for
+			dialect.Fail(x, lines{}, err)
+			return
+		}
 		if err := c.read(x); err != nil {
-			c.Refuse()
+			c.Refuse() // counted for the function, as invalid_argument
 			dialect.Fail(x, lines{}, err)
 			return
 		}
@@ -63,9 +68,6 @@ type linesCall struct {
 
 // read makes a query of each line. It keeps nothing of the exchange: inputs are copied to where Next says.
 func (c *linesCall) read(x dialect.Exchange) error {
-	if err := c.AskFunction(x.Param("function")); err != nil {
-		return err
-	}
 	if s := &c.Model().Signature; len(s.Inputs) != 1 || len(s.Inputs[0].Shape) != 0 || s.Inputs[0].DType != api.Bytes || len(s.Outputs) != 1 {
 		return api.Errorf(api.InvalidArgument, "function %s does not take one string of bytes", c.Function().Name)
 	}

@@ -543,9 +543,16 @@ func TestDocsModel(t *testing.T) {
 	}
 }
 
-// TestDocsGoPrograms: the Go programs in the guides compile.
+// TestDocsGoPrograms: the Go programs in the guides compile. A part of one is marked <!-- from: FILE --> and stands in that file of the
+// repository, as it is, where it compiles and is tested.
 func TestDocsGoPrograms(t *testing.T) {
 	for i, b := range blocksOf(t, "go") {
+		if source, ok := strings.CutPrefix(b.before, "<!-- from: "); ok {
+			if source = strings.TrimSuffix(source, " -->"); !strings.Contains(read(t, source), b.text) {
+				t.Errorf("%s differs from %s", b.at(), source)
+			}
+			continue
+		}
 		dir := t.TempDir()
 		name := filepath.Join(dir, fmt.Sprintf("block%d.go", i))
 		if err := os.WriteFile(name, []byte(b.text), 0o600); err != nil {
