@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
@@ -49,7 +50,8 @@ type Config struct {
 	// StartSuccessor starts a process of a program that takes over from this gateway: this process's own program where binary is empty; canary is to be its Config.Canary.
 	// Wait returns when that process has ended. Nil: `xebec upgrade` is refused.
 	StartSuccessor func(binary string, canary *Canary) (pid int, wait func() error, err error)
-	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty.
+	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty. A path is
+	// relative to the process's directory, a name without a slash is looked up in PATH.
 	Python string
 	// Manifests are files or directories to apply at the start; in directories also the model directories below.
 	Manifests []string
@@ -174,6 +176,11 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Contexts == 0 {
 		c.Contexts = learned.DefaultContexts
+	}
+	if strings.Contains(c.Python, "/") { // replicas start in the directories of their models
+		if path, err := filepath.Abs(c.Python); err == nil {
+			c.Python = path
+		}
 	}
 	return c
 }

@@ -112,11 +112,16 @@ func TestManifestErrors(t *testing.T) {
 	g.xebec("--admin", "127.0.0.1:1", "get", "models").wants(t, "no gateway", 1, "", "xebec serve")
 }
 
-// A model directory is deployed, called and shown, and its printed declaration can be applied.
+// A model directory is deployed, called and shown, and its printed declaration can be applied. A relative --python is relative to the
+// directory where the gateway was started, not to the model's.
 func TestDeploy(t *testing.T) {
 	t.Parallel()
-	g := serve(t, "--python", python(t))
 	dir := newDir(t)
+	interpreter, err := filepath.Rel(dir, python(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := serveIn(t, dir, "--python", interpreter)
 	writeFile(t, dir, "double/model.py", "import sys, xebec\nprint('loaded', file=sys.stderr, flush=True)\nxebec.serve(lambda batch: batch * 2)\n")
 	writeFile(t, dir, "double/xebec.yaml", `kind: Model
 name: double
