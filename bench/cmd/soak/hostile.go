@@ -76,11 +76,11 @@ func (w *world) attack(t *tally, number int) player {
 			status, err := a.run(addr, time.Duration(random.IntN(300))*time.Millisecond)
 			switch {
 			case err != nil:
-				t.broken("attack", err, w.killed(g))
+				t.broken(attackName, err, w.killed(g))
 			case status == "" || a.expect == "" || strings.Contains(a.expect, status):
 				t.attacked(a.name)
 			default:
-				t.wrong("attack", fmt.Sprintf("%s on %s: status %s, expected %s", a.name, addr, status, a.expect))
+				t.wrong(attackName, fmt.Sprintf("%s on %s: status %s, expected %s", a.name, addr, status, a.expect))
 			}
 		}
 	}

@@ -24,7 +24,7 @@ type Report struct {
 	Store   string  `json:"store"`
 	Lives   []Life  `json:"lives"`
 
-	Answers    map[string]map[string]int `json:"answers"`    // by function, then by status and code
+	Answers    map[string]map[string]int `json:"answers"`    // by what was asked (a function, feedback, an attack), then by status and code
 	Operations map[string]Operation      `json:"operations"` // by name
 	Attacks    map[string]int            `json:"attacks"`
 	Wrong      int                       `json:"wrong"`
@@ -66,6 +66,9 @@ func (t *tally) answered(function string, status int, code string) {
 	t.r.Answers[function][strings.TrimSpace(fmt.Sprintf("%d %s", status, code))]++
 }
 
+// attackName is what attacks count as, among the functions.
+const attackName = "attack"
+
 // maxExamples bounds the examples of wrong answers in a report.
 const maxExamples = 20
 
@@ -78,7 +81,7 @@ func (t *tally) wrong(function, what string) {
 	}
 }
 
-// broken counts a connection that ended without an answer. That is right only if the gateway was killed.
+// broken counts a connection that ended without an answer. That may happen only if the gateway was killed.
 func (t *tally) broken(function string, err error, killed bool) {
 	if errors.Is(err, errDouble) {
 		t.wrong(function, err.Error())
@@ -145,28 +148,30 @@ func (r *Report) finish() {
 func (r *Report) Failed() error {
 	var errs []error
 	if r.Wrong > 0 || r.Unanswered > 0 {
-		errs = append(errs, fmt.Errorf("%d wrong answers, %d requests without one: %s", r.Wrong, r.Unanswered, strings.Join(r.Examples, "; ")))
+		errs = append(errs, fmt.Errorf("%d wrong answers, %d requests without an answer while the gateway lived: %s", r.Wrong, r.Unanswered, strings.Join(r.Examples, "; ")))
 	}
 	for i, l := range r.Lives {
 		for _, c := range curves {
 			if t := l.Trends[c.name]; t.Grows() {
-				errs = append(errs, fmt.Errorf("life %d: %s grew by %.1f %% (%.1f to %.1f) of %.0f", i+1, c.name, 100*t.Growth, 100*t.Low, 100*t.High, t.Mean))
+				errs = append(errs, fmt.Errorf("life %d: %s grew by %.1f %% of their mean, %.1f (95 %% interval: %.1f to %.1f %%); a lower end above %.0f %% counts as growth", i+1, c.name, 100*t.Growth, t.Mean, 100*t.Low, 100*t.High, 100*negligible))
 			}
 		}
 		if n := len(l.Samples); n > 0 && lingering(l.Samples) {
-			errs = append(errs, fmt.Errorf("life %d: zombies stayed", i+1))
+			errs = append(errs, fmt.Errorf("life %d: zombies stayed: each of its last %d samples has at least one", i+1, lastSamples))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// lastSamples is how many samples at the end of a life, one a second, must all have a zombie.
+const lastSamples = 5
+
 // lingering reports whether there were zombies in each of the last samples: one that stays for a moment is about to be reaped.
 func lingering(samples []Sample) bool {
-	const last = 5
-	if len(samples) < last {
+	if len(samples) < lastSamples {
 		return false
 	}
-	return !slices.ContainsFunc(samples[len(samples)-last:], func(s Sample) bool { return s.Zombies == 0 })
+	return !slices.ContainsFunc(samples[len(samples)-lastSamples:], func(s Sample) bool { return s.Zombies == 0 })
 }
 
 // Empty implements results.Report.
@@ -177,7 +182,10 @@ func (r *Report) Markdown() string {
 	var b strings.Builder
 	b.WriteString(r.Heading("A soak: everything at once, for a long time"))
 	total, ok := 0, 0
-	for _, by := range r.Answers {
+	for asked, by := range r.Answers {
+		if asked == attackName {
+			continue
+		}
 		for what, n := range by {
 			total += n
 			if strings.HasPrefix(what, "200") {
@@ -185,7 +193,9 @@ func (r *Report) Markdown() string {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "Made by `bin/soak`: %.0f s in %d lives of the gateway, with its state in %s, seed %d. %d requests by careful clients, %d of them answered with 200. **%d wrong answers, %d requests without an answer while the gateway lived.**\n\n",
+	fmt.Fprintf(&b, "Made by `bin/soak`: %.0f s in %d lives of the gateway, with its state in %s, seed %d. %d requests by careful clients, %d of them answered with 200. **%d wrong answers, %d requests without an answer while the gateway lived.**\n\n"+
+		"A careful client knows the one correct output of its query. An answer is wrong if it has status 200 and another output or a default, if its status is not one that the faults explain "+
+		"(502, 503, 504; 404 before a model is deployed), or if bytes follow it. Queries are answered by deadline or refused, so a refusal is not wrong: the table of answers counts them.\n\n",
 		r.Seconds, len(r.Lives), r.Store, r.Seed, total, ok, r.Wrong, r.Unanswered)
 	results.TableHead(&b, "life", "what", "mean", "growth in this life, 95 % interval", "")
 	for i, l := range r.Lives {
@@ -195,7 +205,7 @@ func (r *Report) Markdown() string {
 		}
 	}
 	b.WriteString("\n")
-	results.TableHead(&b, "function", "answers")
+	results.TableHead(&b, "asked", "answers")
 	for _, f := range slices.Sorted(maps.Keys(r.Answers)) {
 		var parts []string
 		for _, what := range slices.Sorted(maps.Keys(r.Answers[f])) {
@@ -207,7 +217,7 @@ func (r *Report) Markdown() string {
 	results.TableHead(&b, "what an operator or a fault did", "times", "failed", "last error")
 	for _, name := range slices.Sorted(maps.Keys(r.Operations)) {
 		o := r.Operations[name]
-		fmt.Fprintf(&b, "| %s | %d | %d | %.160s |\n", name, o.Done, o.Failed, strings.ReplaceAll(o.Last, "|", "\\|"))
+		fmt.Fprintf(&b, "| %s | %d | %d | %s |\n", name, o.Done, o.Failed, cell(fmt.Sprintf("%.160s", o.Last)))
 	}
 	b.WriteString("\n")
 	results.TableHead(&b, "attack", "times")
@@ -218,6 +228,11 @@ func (r *Report) Markdown() string {
 		fmt.Fprintf(&b, "\n- %s", e)
 	}
 	return b.String()
+}
+
+// cell is text as a cell of a table has it: in one line.
+func cell(text string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", "\\|")
 }
 
 func flat(t Trend) string {
@@ -247,5 +262,5 @@ func (r *Report) Figures() ([]results.Figure, error) {
 		panels = append(panels, p)
 	}
 	svg, err := plots.SVG(8*vg.Centimeter, 5*vg.Centimeter, plots.Grid(3, panels...))
-	return []results.Figure{{Name: r.Name("soak"), Alt: "What the gateway holds over time", Before: "| function |", SVG: svg}}, err
+	return []results.Figure{{Name: r.Name("soak"), Alt: "What the gateway holds over time", Before: "| asked |", SVG: svg}}, err
 }

@@ -84,16 +84,17 @@ func TestReport(t *testing.T) {
 	r.tally.broken("echo", errors.New("reset"), true)
 	r.tally.broken("echo", errors.New("reset"), false)
 	r.tally.broken("echo", errDouble, false)
-	r.tally.operation("deploy", errors.New("refused"))
+	r.tally.broken(attackName, errors.New("reset"), true)
+	r.tally.operation("deploy", errors.New("refused: {a|b}\n"))
 	r.tally.attacked("silence")
 	r.finish()
 	err := r.Failed()
-	for _, want := range []string{"2 wrong answers, 1 requests without one", "sent a, got b", "goroutines grew", "zombies stayed"} {
+	for _, want := range []string{"2 wrong answers, 1 requests without an answer", "sent a, got b", "goroutines grew", "zombies stayed"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: expected %q", err, want)
 		}
 	}
-	resultstest.Contains(t, r.Markdown(), "| echo | 0 connection broke: 3, 200: 1 |", "| deploy | 1 | 1 | refused |", "| silence | 1 |")
+	resultstest.Contains(t, r.Markdown(), " 4 requests by careful clients, 1 of them", "| echo | 0 connection broke: 3, 200: 1 |", "| deploy | 1 | 1 | refused: {a\\|b} |", "| silence | 1 |")
 	figures, err := r.Figures()
 	if err != nil || len(figures) != 1 {
 		t.Errorf("%d figures, error %v", len(figures), err)
