@@ -74,7 +74,7 @@ func portable(answer []byte, format string) (text []byte, note string, err error
 	for i := range watched.Traffic {
 		names = append(names, "traffic "+watched.Traffic[i].Model)
 	}
-	note += listedNames(names) + ": left out, because they need models of watched directories, which an export does not include"
+	note += listedNames(names) + ": left out, because an export does not include models of watched directories"
 	if format == formatJSON {
 		text, err = alone.JSON()
 		return text, note + "; -o yaml keeps them as comments", err
