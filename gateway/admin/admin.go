@@ -151,11 +151,25 @@ func (h *handlers) deploy(ctx context.Context, c *app.RequestContext) (any, erro
 	return api.Changes{Changes: notNil(changes)}, nil
 }
 
+// unreadHeader says on a list why it may lack objects.
+const unreadHeader = "Xebec-Unread"
+
+// noteUnread marks the answer with a list as incomplete while not everything that is declared has been read.
+func (h *handlers) noteUnread(c *app.RequestContext) {
+	if h.options.Unread == nil {
+		return
+	}
+	if why := h.options.Unread(); why != "" {
+		c.Response.Header.Set(unreadHeader, why)
+	}
+}
+
 func (h *handlers) models(ctx context.Context, c *app.RequestContext) (any, error) {
 	secrets, err := h.secrets(ctx, c, "models")
 	if err != nil {
 		return nil, err
 	}
+	h.noteUnread(c)
 	models, err := h.control.Models(ctx, "")
 	return api.ModelList{Models: shown(models, secrets)}, err
 }
@@ -180,6 +194,7 @@ func (h *handlers) functions(ctx context.Context, c *app.RequestContext) (any, e
 	if _, err := query(c); err != nil {
 		return nil, err
 	}
+	h.noteUnread(c)
 	functions, err := h.control.Functions(ctx, "")
 	return api.FunctionList{Functions: notNil(functions)}, err
 }
@@ -282,7 +297,7 @@ func (h *handlers) describeFunction(ctx context.Context, c *app.RequestContext) 
 			continue
 		}
 		versions, err := h.control.Models(ctx, id.Name)
-		if err != nil && !isNotFound(err) { // it may have been deleted since the function was read
+		if err != nil && !isUnknown(err) { // it may have been deleted since the function was read
 			return nil, err
 		}
 		for _, m := range versions {
@@ -420,6 +435,12 @@ func jsonBody(c *app.RequestContext, request any, example string) error {
 		return api.Errorf(api.InvalidArgument, `the body has more than one JSON value: expected %s`, example)
 	}
 	return nil
+}
+
+// isUnknown reports whether there is no such object, as far as is known.
+func isUnknown(err error) bool {
+	var failed *api.Error
+	return isNotFound(err) || errors.As(err, &failed) && failed.Code == api.Unavailable
 }
 
 func isNotFound(err error) bool {

@@ -23,7 +23,8 @@ type Control interface {
 	// one.
 	Deploy(ctx context.Context, dir string) ([]api.Change, error)
 	// Models returns all versions of all models or, with a name, those of that model with their last log lines. The
-	// error is api.NotFound if there is no such model. The caller owns the result.
+	// error is api.NotFound if there is no such model, and here and below api.Unavailable if it may be declared where the
+	// gateway has not read yet. The caller owns the result.
 	Models(ctx context.Context, name string) ([]api.ModelStatus, error)
 	// Functions returns all functions, or the one with that name. The error is api.NotFound if there is none.
 	Functions(ctx context.Context, name string) ([]api.FunctionStatus, error)

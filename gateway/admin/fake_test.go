@@ -40,6 +40,8 @@ type fakeControl struct {
 	nothing bool
 	// env is the environment of the models. With it, Export has one of them.
 	env map[string]api.EnvValue
+	// unread makes every model that is asked for by name one that is not known yet.
+	unread bool
 	// err is the error of every method, if set.
 	err error
 	// lines provides the future lines for Logs; logsErr is its error.
@@ -94,6 +96,9 @@ func function() api.FunctionStatus {
 func (f *fakeControl) Models(_ context.Context, name string) ([]api.ModelStatus, error) {
 	if f.err != nil {
 		return nil, f.err
+	}
+	if f.unread && name != "" {
+		return nil, api.Errorf(api.Unavailable, "model %q is not known yet: a watched directory of models has not been read yet", name)
 	}
 	switch name {
 	case "", "digits-svm":

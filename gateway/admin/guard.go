@@ -17,6 +17,8 @@ import (
 
 // Options configure access to the port and its logging.
 type Options struct {
+	// Unread returns why not everything that is declared is known yet, or "". nil means that it is known.
+	Unread func() string
 	// Log receives each requested change, and requests without a valid token; nil means no logging.
 	Log *zap.Logger
 	// Tokens are the valid tokens; every caller must send one. nil means that no token is required.

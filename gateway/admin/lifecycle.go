@@ -24,6 +24,7 @@ func (h *handlers) traffics(ctx context.Context, c *app.RequestContext) (any, er
 	if _, err := query(c); err != nil {
 		return nil, err
 	}
+	h.noteUnread(c)
 	all, err := h.control.Traffic(ctx, "")
 	return api.TrafficList{Traffic: notNil(all)}, err
 }
@@ -44,7 +45,7 @@ func (h *handlers) traffic(ctx context.Context, c *app.RequestContext) (any, err
 func (h *handlers) trafficOf(ctx context.Context, model string) (*api.TrafficStatus, error) {
 	one, err := h.control.Traffic(ctx, model)
 	switch {
-	case err != nil && !isNotFound(err):
+	case err != nil && !isUnknown(err):
 		return nil, err
 	case err != nil || len(one) == 0:
 		return nil, nil

@@ -45,6 +45,27 @@ func TestExportOfNothing(t *testing.T) {
 	}
 }
 
+// While not everything has been read lists say so, and a function is described without the models that are not known yet.
+func TestWhatIsNotReadYet(t *testing.T) {
+	why := "a watched directory of models has not been read yet"
+	e := engineWith(&fakeControl{unread: true}, Options{Unread: func() string { return why }})
+	for _, path := range []string{"/v1/models", "/v1/functions", "/v1/traffic"} {
+		if got := ask(e, "GET", path, ""); got.Code != 200 || got.Header().Get("Xebec-Unread") != why {
+			t.Errorf("%s: %d, header %q", path, got.Code, got.Header().Get("Xebec-Unread"))
+		}
+	}
+	if got := ask(e, "GET", "/v1/models/digits-svm", ""); got.Code != 503 {
+		t.Errorf("a model that is not known yet: %d %s", got.Code, got.Body)
+	}
+	if got := ask(e, "GET", "/v1/describe/function/digits", ""); got.Code != 200 || !strings.Contains(got.Body.String(), `"models":[]`) {
+		t.Errorf("a function whose models are not known yet: %d %s", got.Code, got.Body)
+	}
+	why = ""
+	if got := ask(e, "GET", "/v1/models", ""); got.Header().Get("Xebec-Unread") != "" {
+		t.Errorf("what has been read has the header %q", got.Header().Get("Xebec-Unread"))
+	}
+}
+
 func TestCallerName(t *testing.T) {
 	for header, want := range map[string]string{"": "0.0.0.0", "Xebec-User: ann@laptop": "ann@laptop (0.0.0.0)", "Xebec-User: Ännchen @ Köln ": "Ännchen @ Köln (0.0.0.0)"} {
 		f := &fakeControl{}

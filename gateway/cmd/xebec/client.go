@@ -66,6 +66,22 @@ func (c *cli) get(ctx context.Context, path string, into any) error {
 // header is an additional header of a request.
 type header struct{ name, value string }
 
+// unreadList decodes a list like its field into, and has why the list may lack objects.
+type unreadList struct {
+	into any
+	why  string
+}
+
+// getList gets a list of everything. On stderr it says once if the gateway does not know all of it yet.
+func (c *cli) getList(ctx context.Context, path string, into any) error {
+	l := unreadList{into: into}
+	err := c.get(ctx, path, &l)
+	if err == nil && l.why != "" {
+		c.unread.Do(func() { fmt.Fprintf(c.err, "warning: more may be declared: %s\n", c.cell(l.why)) })
+	}
+	return err
+}
+
 // call sends a request to the admin port and decodes the answer; with a *[]byte, into gets the answer undecoded.
 func (c *cli) call(ctx context.Context, method, path, contentType string, body []byte, into any, more ...header) error {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
@@ -75,6 +91,9 @@ func (c *cli) call(ctx context.Context, method, path, contentType string, body [
 		return err
 	}
 	defer res.Body.Close()
+	if l, ok := into.(*unreadList); ok {
+		l.why, into = res.Header.Get("Xebec-Unread"), l.into
+	}
 	answer, err := readAnswer(res)
 	if err != nil {
 		return err

@@ -90,9 +90,9 @@ func (c *cli) list(ctx context.Context, path, what, name string, into any) error
 		if err := api.CheckName(what, name); err != nil {
 			return usageError{err}
 		}
-		path += "/" + name
+		return c.get(ctx, path+"/"+name, into)
 	}
-	return c.get(ctx, path, into)
+	return c.getList(ctx, path, into)
 }
 
 // models gets all models, or the versions of one, sorted, with masked environments.
@@ -102,15 +102,15 @@ func (c *cli) models(ctx context.Context, name string) ([]api.ModelStatus, error
 
 // modelsWith is models, with secrets if these are asked for.
 func (c *cli) modelsWith(ctx context.Context, name string, secrets bool) ([]api.ModelStatus, error) {
-	path := "/v1/models"
+	path, get := "/v1/models", c.getList
 	if name != "" {
 		if err := api.CheckName("model", name); err != nil {
 			return nil, usageError{err}
 		}
-		path += "/" + name
+		path, get = path+"/"+name, c.get
 	}
 	var list api.ModelList
-	err := c.get(ctx, withSecrets(path, secrets), &list)
+	err := get(ctx, withSecrets(path, secrets), &list)
 	slices.SortStableFunc(list.Models, func(a, b api.ModelStatus) int {
 		if a.Spec.Name != b.Spec.Name {
 			return strings.Compare(a.Spec.Name, b.Spec.Name)

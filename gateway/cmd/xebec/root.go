@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,6 +45,7 @@ type cli struct {
 	pollEvery     time.Duration
 	http          *http.Client
 	credentials   credentials
+	unread        sync.Once // warns that a list is not complete
 }
 
 // usageError is a command line that was not understood.

@@ -98,8 +98,12 @@ func (d *Declarations) History(ctx context.Context, name string, limit int) ([]a
 	return out, nil
 }
 
-// Export returns everything that is declared and kept. Models of watched directories are not in it.
+// Export returns everything that is declared and kept. Models of watched directories are not in it. While the store has not been read
+// the export fails: a part of the declarations would pass for a backup of all of them.
 func (d *Declarations) Export(context.Context) (*manifest.Set, error) {
+	if why := d.storeUnread(); why != "" {
+		return nil, api.Errorf(api.Unavailable, "what is declared is not known yet: %s", why)
+	}
 	s := d.cfg.Catalog.Lock()
 	defer d.cfg.Catalog.Unlock()
 	set := &manifest.Set{}

@@ -1,6 +1,7 @@
 package declarations
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -82,6 +83,30 @@ func TestARevisionWhileTheStoreIsAway(t *testing.T) {
 	unread := begun(t, Config{Store: away})
 	if err := unread.apply(ruleOfM, at(7)); code(err) != api.Unavailable {
 		t.Errorf("got %v", err)
+	}
+}
+
+// While the store has not been read an export fails, since it would lack what is there, and no name is said to be undeclared.
+func TestNothingIsSaidOfAStoreThatWasNotRead(t *testing.T) {
+	store := newStore(t)
+	store.away, store.shared = true, true
+	b := begun(t, Config{Store: store})
+	ctx := context.Background()
+	if set, err := b.Export(ctx); code(err) != api.Unavailable || set != nil || !strings.Contains(err.Error(), "has not been read yet") {
+		t.Errorf("the export is %v, %v", set, err)
+	}
+	if _, err := b.Traffic(ctx, "m"); code(err) != api.Unavailable || !strings.Contains(err.Error(), `model "m" is not known yet: `) {
+		t.Errorf("the traffic of a model in the store: %v", err)
+	}
+	store.set(func() { store.away = false })
+	if err := b.resync(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if set, err := b.Export(ctx); err != nil || set.Len() != 0 {
+		t.Errorf("the export of an empty store is %v, %v", set, err)
+	}
+	if _, err := b.Traffic(ctx, "m"); code(err) != api.NotFound {
+		t.Errorf("the traffic of a model that is not declared: %v", err)
 	}
 }
 

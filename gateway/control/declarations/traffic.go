@@ -112,6 +112,14 @@ func (d *Declarations) Rollback(ctx context.Context, model, to, reason string, s
 
 // Traffic returns how models' queries are divided between their versions: of one model, or of all that have rules.
 func (d *Declarations) Traffic(_ context.Context, model string) ([]api.TrafficStatus, error) {
+	out := d.traffic(model)
+	if model != "" && len(out) == 0 {
+		return nil, d.Unknown("model", model)
+	}
+	return out, nil
+}
+
+func (d *Declarations) traffic(model string) (out []api.TrafficStatus) {
 	s := d.cfg.Catalog.Lock()
 	defer d.cfg.Catalog.Unlock()
 	status := func(f *versions.Family) api.TrafficStatus {
@@ -122,17 +130,16 @@ func (d *Declarations) Traffic(_ context.Context, model string) ([]api.TrafficSt
 	if model != "" {
 		f := s.Family(model)
 		if f == nil || len(f.Versions) == 0 {
-			return nil, api.Errorf(api.NotFound, "no model %q", model)
+			return nil
 		}
-		return []api.TrafficStatus{status(f)}, nil
+		return []api.TrafficStatus{status(f)}
 	}
-	var out []api.TrafficStatus
 	for _, name := range s.FamilyNames() {
 		if f := s.Family(name); f.Traffic != nil {
 			out = append(out, status(f))
 		}
 	}
-	return out, nil
+	return out
 }
 
 // superviseEvery is how often roll-outs are judged.

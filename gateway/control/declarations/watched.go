@@ -309,8 +309,8 @@ func (d *Declarations) Unread() string {
 	if d.read.Load() {
 		return ""
 	}
-	if d.shared() && !d.synced.Load() {
-		return fmt.Sprintf("the store %s has not been read yet, because it does not answer", d.cfg.Store.Name())
+	if why := d.storeUnread(); why != "" {
+		return why
 	}
 	d.cfg.Catalog.Lock()
 	defer d.cfg.Catalog.Unlock()
@@ -318,6 +318,23 @@ func (d *Declarations) Unread() string {
 		return "a watched directory of models has not been read yet"
 	}
 	d.read.Store(true)
+	return ""
+}
+
+// Unknown is the error for a name that is not declared. Before everything has been read it says that the name may exist. The catalog's
+// lock is not held.
+func (d *Declarations) Unknown(kind, name string) error {
+	if why := d.Unread(); why != "" {
+		return api.Errorf(api.Unavailable, "%s %q is not known yet: %s", kind, name, why)
+	}
+	return api.Errorf(api.NotFound, "no %s %q", kind, name)
+}
+
+// storeUnread is Unread for the shared store alone.
+func (d *Declarations) storeUnread() string {
+	if d.shared() && !d.synced.Load() {
+		return fmt.Sprintf("the store %s has not been read yet, because it does not answer", d.cfg.Store.Name())
+	}
 	return ""
 }
 

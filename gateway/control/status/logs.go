@@ -23,7 +23,11 @@ func (r *Reader) Logs(ctx context.Context, q api.LogQuery, emit func(api.LogLine
 	}
 	r.cfg.Catalog.Unlock()
 	if len(of) == 0 {
-		return api.Errorf(api.NotFound, "no model %s", declarations.RefString(api.ModelID{Name: q.Model, Version: q.Version}))
+		ref := declarations.RefString(api.ModelID{Name: q.Model, Version: q.Version})
+		if why := r.cfg.Declarations.Unread(); why != "" {
+			return api.Errorf(api.Unavailable, "model %s is not known yet: %s", ref, why)
+		}
+		return api.Errorf(api.NotFound, "no model %s", ref)
 	}
 	for _, l := range lastLines(of, q.Lines) {
 		if err := emit(l); err != nil {

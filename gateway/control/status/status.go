@@ -251,7 +251,7 @@ func (r *Reader) Models(ctx context.Context, name string) ([]api.ModelStatus, er
 		out = append(out, m)
 	}
 	if name != "" && len(out) == 0 {
-		return nil, api.Errorf(api.NotFound, "no model %q", name)
+		return nil, r.cfg.Declarations.Unknown("model", name)
 	}
 	return out, nil
 }
@@ -297,6 +297,14 @@ func stateOf(v *api.VersionStatus, m *api.ModelStatus) api.ModelState {
 
 // Functions describes every function, or one with its contexts.
 func (r *Reader) Functions(_ context.Context, name string) ([]api.FunctionStatus, error) {
+	out := r.functions(name)
+	if name != "" && len(out) == 0 {
+		return nil, r.cfg.Declarations.Unknown("function", name)
+	}
+	return out, nil
+}
+
+func (r *Reader) functions(name string) []api.FunctionStatus {
 	contexts := 0
 	if name != "" {
 		contexts = api.MaxStatusContexts
@@ -304,13 +312,10 @@ func (r *Reader) Functions(_ context.Context, name string) ([]api.FunctionStatus
 	s := r.cfg.Catalog.Lock()
 	defer r.cfg.Catalog.Unlock()
 	out := r.cfg.Functions.Status(s, name, contexts)
-	if name != "" && len(out) == 0 {
-		return nil, api.Errorf(api.NotFound, "no function %q", name)
-	}
 	for i := range out {
 		out[i].Revision = r.cfg.Declarations.Revision(api.KindFunction, out[i].Spec.Name)
 		out[i].Created = r.cfg.Declarations.Created(out[i].Spec.Name)
 		out[i].Policy.Store = r.store()
 	}
-	return out, nil
+	return out
 }

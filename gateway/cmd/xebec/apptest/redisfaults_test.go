@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -325,6 +327,25 @@ func TestGatewayStartsBeforeRedis(t *testing.T) {
 		}
 		if status, body := ask(); status != 503 || !strings.Contains(body, "is not known yet") {
 			t.Errorf("%s: %d %s: expected 503, because the name may be in the store", path, status, body)
+		}
+	}
+	// Neither does the admin port say that such a name is not declared, and an export does not replace a backup by a part of it.
+	backup := filepath.Join(t.TempDir(), "backup.yaml")
+	if err := os.WriteFile(backup, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g.xebec("export", "--file", backup).wants(t, "an export without the store", 1, "", "has not been read yet")
+	if text, err := os.ReadFile(backup); err != nil || string(text) != "kept" {
+		t.Errorf("the backup is now %q, %v", text, err)
+	}
+	for _, args := range [][]string{{"get", "models", "old"}, {"get", "functions", "before"}, {"get", "traffic", "old"}, {"describe", "model", "old"}, {"describe", "function", "before"}, {"logs", "old"}} {
+		g.xebec(args...).wants(t, strings.Join(args, " "), 1, "", "is not known yet")
+	}
+	for _, list := range []string{"models", "functions", "traffic", "replicas"} {
+		r := g.xebec("get", list, "-o", "json")
+		r.wants(t, "get "+list, 0, "", "warning: more may be declared: the store")
+		if n := strings.Count(r.err, "warning"); n != 1 {
+			t.Errorf("get %s warns %d times: %s", list, n, r.err)
 		}
 	}
 	if a := g.ask("f", 5, ""); a.number() != 5 {
