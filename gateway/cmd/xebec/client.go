@@ -180,7 +180,7 @@ func unreachable(ctx context.Context, err error, what, flag, address string) err
 		return context.Canceled
 	case errors.As(err, &untrusted):
 		return untrusted
-	case (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && flag == "--admin" && !strings.HasPrefix(address, "https://"):
+	case (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && !strings.HasPrefix(address, "https://"):
 		return fmt.Errorf("the %s at %s closed the connection without an answer: if it speaks TLS, give %s https://%s", what, address, flag, strings.TrimPrefix(address, "http://"))
 	case errors.As(err, &netError) && netError.Timeout():
 		return fmt.Errorf("the gateway's %s at %s did not answer in time: %w", what, address, rootCause(err))

@@ -24,6 +24,9 @@ type credentials struct {
 	token string
 	user  string
 	err   error
+
+	trust      sync.Once // for both ports
+	trustError error
 }
 
 // identify adds the caller and the token to a request for the admin port.
@@ -31,6 +34,9 @@ func (c *cli) identify(req *http.Request) error {
 	c.credentials.once.Do(c.readCredentials)
 	if c.credentials.err != nil {
 		return c.credentials.err
+	}
+	if err := c.trusted(req); err != nil {
+		return err
 	}
 	if c.credentials.user != "" {
 		req.Header.Set("Xebec-User", c.credentials.user)
@@ -54,9 +60,15 @@ func (c *cli) readCredentials() {
 		}
 		c.credentials.token = token
 	}
-	if c.ca != "" {
-		c.credentials.err = c.trust()
+}
+
+// trusted prepares the client for a request to either port: a TLS port is verified with the certificates of --ca.
+func (c *cli) trusted(req *http.Request) error {
+	if c.ca == "" || req.URL.Scheme != "https" {
+		return nil
 	}
+	c.credentials.trust.Do(func() { c.credentials.trustError = c.trust() })
+	return c.credentials.trustError
 }
 
 // caller is the name of the user, which the gateway writes into the history.

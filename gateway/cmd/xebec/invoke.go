@@ -208,9 +208,12 @@ func (c *cli) ask(ctx context.Context, path string, body []byte, header http.Hea
 		return status{}, nil, err
 	}
 	req.Header = header
+	if err := c.trusted(req); err != nil {
+		return status{}, nil, err
+	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return status{}, nil, unreachable(ctx, err, "function port", "--server", c.server)
+		return status{}, nil, unreachable(ctx, notTrusted(err, c.ca), "function port", "--server", c.server)
 	}
 	defer res.Body.Close()
 	text, err := readAnswer(res)

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -250,6 +251,52 @@ func TestCredentials(t *testing.T) {
 		}
 		if user := asked.Get("Xebec-User"); asked != nil && !strings.HasPrefix(user, "ann_b@") {
 			t.Errorf("%s: the gateway was told that the user is %q", c.name, user)
+		}
+	}
+}
+
+// The function port is verified with the certificates of --ca, too, and gets no token.
+func TestCertificatesOfTheFunctionPort(t *testing.T) {
+	var asked http.Header
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Header
+		_, _ = io.WriteString(w, `{"output":1,"status":"ok"}`)
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // some handshakes fail on purpose
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	dir := t.TempDir()
+	ca, token := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "token")
+	for path, text := range map[string][]byte{ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), token: []byte("0123456789abcdef")} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clear := "http" + strings.TrimPrefix(s.URL, "https")
+	for _, command := range [][]string{{"invoke", "f", "--input", "1"}, {"feedback", "f", "--query-id", "1", "--label", "1"}} {
+		for _, c := range []struct {
+			name string
+			env  map[string]string
+			args []string
+			code int
+			want string
+		}{
+			{"by a flag", nil, []string{"--server", s.URL, "--ca", ca, "--token-file", token}, 0, ""},
+			{"by the environment", map[string]string{"XEBEC_SERVER": s.URL, "XEBEC_CA": ca}, nil, 0, ""},
+			{"an unknown certificate", nil, []string{"--server", s.URL}, 1, "the gateway's certificate is not trusted: x509: certificate signed by unknown authority: --ca FILE names the certificates to trust"},
+			{"no certificate", nil, []string{"--server", s.URL, "--ca", token}, 1, "the file has no certificate"},
+			{"no such file, which is not needed", nil, []string{"--server", clear, "--ca", filepath.Join(dir, "none")}, 1, "is --server right?"},
+		} {
+			asked = nil
+			x := newConsole("")
+			maps.Copy(x.env, c.env)
+			code, _, stderr := x.run(t.Context(), slices.Concat(command, c.args)...)
+			if code != c.code || !strings.Contains(stderr, c.want) || strings.Contains(stderr, "no gateway answers") {
+				t.Errorf("%s, %s: exit status %d, %q; want %d, %q", command[0], c.name, code, stderr, c.code, c.want)
+			}
+			if c.code == 0 && asked == nil || asked.Get("Authorization") != "" {
+				t.Errorf("%s, %s: the function port was asked with %v", command[0], c.name, asked)
+			}
 		}
 	}
 }
