@@ -98,6 +98,7 @@ func (d *Declarations) changeHeld(ctx context.Context, dryRun bool, p plan, seen
 		}
 		if err != nil {
 			d.discard(e)
+			d.reportStore()
 			return nil, storeAway(err)
 		}
 		return e.changes, d.install(e, revision)

@@ -1,6 +1,7 @@
 package declarations
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -102,7 +103,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 	})
 	cfg.Catalog, cfg.Functions = catalog, functions.New(functions.Config{Path: path, Learned: table, NextKey: cfg.Host.NextKey})
 	catalog.Attach(cfg.Functions)
-	cfg.Started, cfg.Life, cfg.Log, cfg.Identity = time.Now(), life, log, "test"
+	cfg.Started, cfg.Life, cfg.Log, cfg.Identity = time.Now(), life, cmp.Or(cfg.Log, log), "test"
 	cfg.Serving, cfg.ManyModels = func() bool { return true }, func(int) {}
 	b.Declarations = New(cfg)
 	run, endRun := context.WithCancel(context.Background())

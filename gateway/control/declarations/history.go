@@ -84,6 +84,7 @@ func (d *Declarations) History(ctx context.Context, name string, limit int) ([]a
 	}
 	events, err := d.cfg.Store.History(ctx, name, limit)
 	if err != nil {
+		d.reportStore()
 		return nil, api.Errorf(api.Unavailable, "%w", err)
 	}
 	out := make([]api.HistoryEvent, 0, len(events))

@@ -3,6 +3,8 @@ package declarations
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
 	"github.com/xebec-serving/xebec/gateway/internal/state"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 // Programs that read JSON numbers as float64 can tell the gateway's own count from the next one.
@@ -141,5 +145,32 @@ func TestDifferencesNameTheFields(t *testing.T) {
 		if got := differences(c.old, c.now); got != c.want {
 			t.Errorf("from %+v to %+v: %q, expected %q", c.old, c.now, got, c.want)
 		}
+	}
+}
+
+// A store that loses its end while it is open is one ERROR in the log, and a problem of the source, however often it is asked.
+func TestATruncatedStoreIsReported(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	store, err := state.OpenFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() }) // of a damaged file
+	core, lines := observer.New(zap.ErrorLevel)
+	b := begun(t, Config{Store: store, Log: zap.New(core)})
+	b.mustApply(model)
+	if err := os.Truncate(path, 8192); err != nil {
+		t.Fatal(err)
+	}
+	if problem := b.StoreProblem(); !strings.Contains(problem, path+" was truncated to 8192 of") {
+		t.Errorf("the store's problem is %q", problem)
+	}
+	for range 3 {
+		if err := b.apply(ruleOfM); code(err) != api.Unavailable || strings.Contains(err.Error(), "runtime error") {
+			t.Errorf("a change: %v", err)
+		}
+	}
+	if all := lines.All(); len(all) != 1 || !strings.Contains(all[0].ContextMap()["problem"].(string), "restore it from a copy") {
+		t.Errorf("the log has %v", all)
 	}
 }

@@ -349,6 +349,17 @@ func (d *Declarations) StoreProblem() string {
 	return ""
 }
 
+// reportStore logs a problem of the store after a call of it has failed. One problem is logged once.
+func (d *Declarations) reportStore() {
+	why := d.StoreProblem()
+	if why == "" {
+		return
+	}
+	if was := d.reported.Swap(&why); was == nil || *was != why {
+		d.cfg.Log.Error("the store cannot be used", zap.String("problem", why))
+	}
+}
+
 // Sources describes where models come from. storeProblem is the store's. The catalog's lock is held.
 func (d *Declarations) Sources(s *versions.State, storeProblem string) []api.SourceStatus {
 	applied := api.SourceStatus{Name: versions.Applied}

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -38,6 +39,7 @@ type fileStore struct {
 	file    *os.File // of db
 	writer  [16]byte
 	damaged atomic.Pointer[error] // set once bbolt has panicked over the file's content
+	used    atomic.Int64          // bytes that the file has at least: it never shrinks
 	limits  objectLimits
 
 	// objectsLock makes a commit and its entries in deleted one step for readers.
@@ -92,6 +94,7 @@ func (f *fileStore) open() error {
 		if info.Size() < tx.Size() {
 			return fmt.Errorf("%w: it has %d bytes of %d", bolterrors.ErrInvalid, info.Size(), tx.Size())
 		}
+		f.used.Store(tx.Size())
 		if err := checkPages(f.file, db.Info().PageSize); err != nil {
 			return err
 		}
@@ -307,8 +310,12 @@ func (f *fileStore) Forget(ctx context.Context, function string) error {
 	})
 }
 
-// CheckPath returns an error if the path no longer refers to the open file. What is written then would be missing after a restart.
+// CheckPath returns an error if the path no longer refers to the open file, or the file has lost its end. What is written then would be
+// missing after a restart.
 func (f *fileStore) CheckPath() error {
+	if found := f.damaged.Load(); found != nil {
+		return *found
+	}
 	const then = "; until then nothing is written. Serving continues, and xebec export --show-secrets prints what is declared"
 	named, err := os.Stat(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -324,6 +331,9 @@ func (f *fileStore) CheckPath() error {
 	if !os.SameFile(named, held) {
 		return lostError{fmt.Sprintf("%s was replaced by another file while this gateway has the old one open: restart the gateway to use the new one, or move the old one back%s", f.path, then)}
 	}
+	if used := f.used.Load(); held.Size() < used {
+		return lostError{fmt.Sprintf("%s was truncated to %d of %d bytes while this gateway has it open: restore it from a copy, and restart the gateway%s", f.path, held.Size(), used, then)}
+	}
 	return nil
 }
 
@@ -338,6 +348,7 @@ func (f *fileStore) update(change func(tx *bolt.Tx) error) error {
 		if err := f.CheckPath(); err != nil {
 			return err
 		}
+		f.used.Store(tx.Size())
 		return change(tx)
 	})
 }
@@ -359,11 +370,23 @@ func (f *fileStore) guard(op func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
-			err = f.damage(fmt.Errorf("%v", p))
+			err = f.damage(f.faultOf(p))
 			f.damaged.Store(&err)
 		}
 	}()
 	return f.explain(op())
+}
+
+// faultOf describes a panic over the file's content. What Go says of a fault in the memory map reads like a mistake in this program.
+func (f *fileStore) faultOf(panicked any) error {
+	var lost lostError
+	if f.file != nil && errors.As(f.CheckPath(), &lost) {
+		return lost
+	}
+	if _, fault := panicked.(runtime.Error); fault {
+		return errors.New("it names pages that it does not have, or the disk cannot read them")
+	}
+	return fmt.Errorf("%v", panicked)
 }
 
 func (f *fileStore) damage(cause error) error {

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -127,4 +129,29 @@ func TestFileLeavesItsPathDuringAnUpdate(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantTotals(t, merge(t, s, u)[0], Total{"n", 1})
+}
+
+// A file that is truncated while it is open is a problem that CheckPath finds without reading it. Reads and changes fail with a sentence,
+// and nothing of what Go says about the fault.
+func TestFileIsTruncatedWhileItIsOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	s := mustOpen(t, path).(*fileStore)
+	put := Object{ObjectKey: ObjectKey{Kind: "Model", Name: "m@1"}, Data: []byte("{}")}
+	base := commit(t, s, Commit{ID: randomID(), Put: []Object{put}, Events: []Event{{At: time.Unix(1, 0), Subject: "m", Data: []byte("{}")}}})
+	if err := s.CheckPath(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 8192); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, s.CheckPath(), path, "was truncated to 8192 of", "restore it from a copy")
+	_, history := s.History(short(t), "", 10)
+	_, change := s.Commit(short(t), &Commit{ID: randomID(), Base: base, Put: []Object{put}})
+	_, merged := s.Merge(short(t), []Update{add(Key{"f", "exp3", ""}, 1, 1)})
+	for _, err := range []error{history, change, merged, s.CheckPath()} {
+		wantError(t, err, path, "restore it from a copy")
+		if strings.Contains(err.Error(), "runtime error") || strings.Contains(err.Error(), "nil pointer") {
+			t.Errorf("the error is %v", err)
+		}
+	}
 }
