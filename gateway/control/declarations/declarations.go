@@ -49,10 +49,11 @@ type Declarations struct {
 	// declaring is held while declarations change, also while the store is asked. It is taken before the catalog's lock.
 	declaring sync.Mutex
 	refusing  atomic.Pointer[api.Error]
-	synced    atomic.Bool            // the store has been read
-	reported  atomic.Pointer[string] // the last problem of the store that was logged
-	read      atomic.Bool            // everything has been read: see Unread
-	unsaved   *manifest.Set          // what --config declares, until the store takes it; guarded by declaring
+	synced    atomic.Bool               // the store has been read
+	reported  atomic.Pointer[string]    // the last problem of the store that was logged
+	read      atomic.Bool               // everything has been read: see Unread
+	following atomic.Pointer[Following] // written by the holder of declaring
+	unsaved   *manifest.Set             // what --config declares, until the store takes it; guarded by declaring
 
 	// Guarded by the catalog's lock.
 	watching  []*watched

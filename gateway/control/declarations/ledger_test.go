@@ -174,3 +174,32 @@ func TestATruncatedStoreIsReported(t *testing.T) {
 		t.Errorf("the log has %v", all)
 	}
 }
+
+// The store is away when the declarations cannot be read from it, also where nothing is learned that would be written.
+func TestTheFollowerSaysThatTheStoreIsAway(t *testing.T) {
+	store := newStore(t)
+	store.away, store.shared = true, true
+	b := begun(t, Config{Store: store})
+	ctx := context.Background()
+	if f := b.Following(); !f.Away || f.Errors != 1 || f.LastError == "" || f.LastErrorAt.IsZero() {
+		t.Errorf("after a start without the store: %+v", f)
+	}
+	for _, c := range []struct {
+		away   bool
+		errors uint64
+	}{{true, 2}, {false, 2}, {true, 3}, {true, 4}, {false, 4}} {
+		store.set(func() { store.away = c.away })
+		if err := b.resync(ctx); (err != nil) != c.away {
+			t.Fatal(err)
+		}
+		if f := b.Following(); f.Away != c.away || f.Errors != c.errors {
+			t.Errorf("after a call, while the store is away %v: %+v; want %d errors", c.away, f, c.errors)
+		}
+	}
+	store.set(func() { store.away = true })
+	ended, end := context.WithCancel(ctx)
+	end()
+	if err := b.resync(ended); err == nil || b.Following().Away {
+		t.Errorf("the end of the gateway counts as an absence of the store: %v", err)
+	}
+}

@@ -129,10 +129,45 @@ func (d *Declarations) keepInSync(ctx context.Context) {
 	}
 }
 
+// Following is how the declarations reach a store that they share.
+type Following struct {
+	// Away means that the last call failed. Errors counts the calls that failed.
+	Away        bool
+	Errors      uint64
+	LastError   string
+	LastErrorAt time.Time
+	LastSuccess time.Time
+}
+
+// Following returns how the declarations reach the store. A store that is not shared is read once, and never away.
+func (d *Declarations) Following() Following {
+	if f := d.following.Load(); f != nil {
+		return *f
+	}
+	return Following{}
+}
+
+// follows notes the outcome of a call. Its caller holds declaring. The end of the gateway says nothing about the store; the end of the
+// time that a start waits does.
+func (d *Declarations) follows(ctx context.Context, err error) {
+	if !d.shared() || err != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return
+	}
+	f := d.Following()
+	if f.Away = err != nil; f.Away {
+		f.Errors++
+		f.LastError, f.LastErrorAt = err.Error(), time.Now()
+	} else {
+		f.LastSuccess = time.Now()
+	}
+	d.following.Store(&f)
+}
+
 // resync takes in what the store has, and stores what it lacks.
-func (d *Declarations) resync(ctx context.Context) error {
+func (d *Declarations) resync(ctx context.Context) (err error) {
 	d.declaring.Lock()
 	defer d.declaring.Unlock()
+	defer func() { d.follows(ctx, err) }()
 	if d.unsaved != nil {
 		err := d.saveUnsaved(ctx)
 		if err == nil {

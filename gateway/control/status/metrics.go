@@ -61,7 +61,7 @@ func modelSample(id api.ModelID, v *versions.Version, snap *scheduler.Snapshot) 
 func (r *Reader) readState(out *obs.Snapshot) {
 	c := r.cfg.Cache.Stats()
 	out.Cache = obs.CacheSample{Bytes: c.Bytes, MaxBytes: c.MaxBytes, Entries: c.Entries, Evicted: c.Evicted, Collisions: c.Collisions}
-	l := r.cfg.Learned.Stats()
+	l := r.storeStats()
 	out.State = obs.StateSample{HasStore: r.cfg.Store != nil, Unavailable: l.Unavailable, Contexts: l.Contexts, Pending: l.Pending, Lost: uint64(l.Lost), Errors: uint64(l.Errors), Evicted: uint64(l.Evicted)}
 }
 

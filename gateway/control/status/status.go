@@ -217,11 +217,26 @@ func (r *Reader) store() *api.StoreStatus {
 	if r.cfg.Store == nil {
 		return nil
 	}
-	st := r.cfg.Learned.Stats()
+	st := r.storeStats()
 	return &api.StoreStatus{
 		Name: r.cfg.Store.Name(), Shared: r.cfg.Store.Shared(), Away: st.Unavailable, Pending: st.Pending, Lost: st.Lost,
 		LastSuccess: st.LastSuccess, LastError: st.LastError, LastErrorAt: st.LastErrorAt,
 	}
+}
+
+// storeStats are those of what is learned. The store is also away where the declarations cannot be read from it: a gateway that
+// learns nothing writes nothing.
+func (r *Reader) storeStats() learned.Stats {
+	st, f := r.cfg.Learned.Stats(), r.cfg.Declarations.Following()
+	st.Unavailable = st.Unavailable || f.Away
+	st.Errors += int64(f.Errors)
+	if f.LastErrorAt.After(st.LastErrorAt) {
+		st.LastError, st.LastErrorAt = f.LastError, f.LastErrorAt
+	}
+	if st.Unavailable && f.LastSuccess.After(st.LastSuccess) { // else LastSuccess is when something was written
+		st.LastSuccess = f.LastSuccess
+	}
+	return st
 }
 
 // Models describes every version of every model, or those of one with their last log lines.

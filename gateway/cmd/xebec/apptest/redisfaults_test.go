@@ -329,6 +329,10 @@ func TestGatewayStartsBeforeRedis(t *testing.T) {
 			t.Errorf("%s: %d %s: expected 503, because the name may be in the store", path, status, body)
 		}
 	}
+	if m := g.metrics().samples; m["xebec_policy_store_away{}"] != 1 || m["xebec_policy_store_errors_total{}"] < 1 {
+		t.Errorf("without the store the metrics say %v, %v errors", m["xebec_policy_store_away{}"], m["xebec_policy_store_errors_total{}"])
+	}
+	g.xebec("describe", "gateway").wants(t, "describe a gateway without its store", 0, "away: ", "")
 	// Neither does the admin port say that such a name is not declared, and an export does not replace a backup by a part of it.
 	backup := filepath.Join(t.TempDir(), "backup.yaml")
 	if err := os.WriteFile(backup, []byte("kept"), 0o600); err != nil {
@@ -358,6 +362,10 @@ func TestGatewayStartsBeforeRedis(t *testing.T) {
 	s.Restart()
 	g.ready()
 	g.await("the function from the store", answers(g, "before", 0, "old@1"))
+	g.await("the metrics to say that the store answers", func(context.Context) (bool, string) {
+		away := g.metrics().samples["xebec_policy_store_away{}"]
+		return away == 0, fmt.Sprint(away)
+	})
 	if a := g.json("/none/predict", `{"input":1}`); a.Status != 404 {
 		t.Errorf("a function that does not exist is answered by %v: expected 404, because the store has been read", a)
 	}
