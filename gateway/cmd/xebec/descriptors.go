@@ -11,6 +11,9 @@ const (
 	descriptorsOfConnection = 2
 	// otherDescriptors is enough for the admin port's connections, replicas, the store and logs.
 	otherDescriptors = 2048
+	// fewDescriptors is about what a gateway, its store, logs and a few replicas have open without any client. With less, replicas
+	// may not start.
+	fewDescriptors = 128
 )
 
 // neededDescriptors is how many open files so many client connections need.
@@ -34,15 +37,22 @@ func fitConnections(wanted int, asked bool, log *zap.Logger) int {
 		log.Warn("the limit of open files is not known", zap.Error(err))
 		return wanted
 	}
-	if limit.Cur >= neededDescriptors(wanted) {
+	return fitWithin(limit.Cur, wanted, asked, log)
+}
+
+func fitWithin(limit uint64, wanted int, asked bool, log *zap.Logger) int {
+	if limit < fewDescriptors {
+		log.Warn("the limit of open files is so low that replicas may not start: raise the hard limit (ulimit -Hn, LimitNOFILE)", zap.Uint64("limit", limit), zap.Int("expected", fewDescriptors))
+	}
+	if limit >= neededDescriptors(wanted) {
 		return wanted
 	}
-	fit := min(wanted, connectionsWithin(limit.Cur))
+	fit := min(wanted, connectionsWithin(limit))
 	say := log.Info
 	if asked {
 		say = log.Warn
 	}
 	say("the limit of open files is too low for --max-connections, so fewer are taken: raise the hard limit (ulimit -Hn, LimitNOFILE), or give --max-connections what fits",
-		zap.Int("max_connections", wanted), zap.Uint64("needs", neededDescriptors(wanted)), zap.Uint64("limit", limit.Cur), zap.Int("taken", fit))
+		zap.Int("max_connections", wanted), zap.Uint64("needs", neededDescriptors(wanted)), zap.Uint64("limit", limit), zap.Int("taken", fit))
 	return fit
 }

@@ -1,6 +1,11 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
 
 func TestConnectionsWithinALimit(t *testing.T) {
 	for limit, want := range map[uint64]int{
@@ -12,5 +17,19 @@ func TestConnectionsWithinALimit(t *testing.T) {
 	}
 	if got := neededDescriptors(16384); got != 34816 {
 		t.Errorf("16384 connections need %d descriptors", got)
+	}
+}
+
+// A limit with which replicas may not start is worth a warning, even if no number of connections was given.
+func TestTooFewDescriptorsAreAWarning(t *testing.T) {
+	for _, c := range []struct {
+		limit    uint64
+		asked    bool
+		warnings int
+	}{{20, false, 1}, {20, true, 2}, {1024, false, 0}, {1024, true, 1}, {1 << 20, true, 0}} {
+		core, lines := observer.New(zap.WarnLevel)
+		if fitWithin(c.limit, 16384, c.asked, zap.New(core)); lines.Len() != c.warnings {
+			t.Errorf("with a limit of %d, asked %v, the warnings are %v, want %d", c.limit, c.asked, lines.All(), c.warnings)
+		}
 	}
 }

@@ -58,7 +58,7 @@ func portable(answer []byte, format string) (text []byte, note string, err error
 		return nil, "", err
 	}
 	if n := masks(set); n > 0 {
-		note = fmt.Sprintf("%s of environment variables are masked, so this export cannot be applied: --show-secrets includes them", numerals.Count(n, "value"))
+		note = maskedNote(n)
 	}
 	alone, watched := splitWatched(set)
 	if watched.Len() == 0 {
@@ -95,6 +95,15 @@ func portable(answer []byte, format string) (text []byte, note string, err error
 		text = append(append(text, "# "...), line...)
 	}
 	return text, note + "; they are comments at the end", nil
+}
+
+// maskedNote says that so many values are masked.
+func maskedNote(n int) string {
+	are := "are"
+	if n == 1 {
+		are = "is"
+	}
+	return fmt.Sprintf("%s of environment variables %s masked, so this export cannot be applied: --show-secrets includes them", numerals.Count(n, "value"), are)
 }
 
 // masks counts the values of the set that are masked.

@@ -49,6 +49,14 @@ func names(t *testing.T, text string) (all []string) {
 	return all
 }
 
+func TestTheNoteOnMaskedValues(t *testing.T) {
+	for n, want := range map[int]string{1: "1 value of environment variables is masked, so", 2: "2 values of environment variables are masked, so"} {
+		if got := maskedNote(n); !strings.HasPrefix(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // TestExportOfWatchedModels: a gateway without the watched models accepts an export. The note names what was left out,
 // and the comments have it for a gateway with these models.
 func TestExportOfWatchedModels(t *testing.T) {

@@ -92,7 +92,11 @@ func emptyLog(log inferlog.Summary) error {
 // noteDamage says which parts of the log could not be read.
 func (c *cli) noteDamage(log inferlog.Summary) {
 	if log.Damaged > 0 {
-		fmt.Fprintf(c.err, "%d parts of the log could not be read and were left out; the first: %s\n", log.Damaged, log.Notes[0])
+		were := "were"
+		if log.Damaged == 1 {
+			were = "was"
+		}
+		fmt.Fprintf(c.err, "%s of the log could not be read and %s left out; the first: %s\n", numerals.Count(log.Damaged, "part"), were, log.Notes[0])
 	}
 }
 

@@ -222,7 +222,7 @@ func TestReplayOfADamagedLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := runReplay(t, newFakeGateway(t).URL, log, "--rate", "max")
-	if code != 0 || !strings.Contains(stderr, "1 parts of the log could not be read and were left out; the first: ") {
+	if code != 0 || !strings.Contains(stderr, "1 part of the log could not be read and was left out; the first: ") {
 		t.Errorf("exit status %d: %s", code, stderr)
 	}
 }

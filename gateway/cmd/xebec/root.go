@@ -45,7 +45,8 @@ type cli struct {
 	pollEvery     time.Duration
 	http          *http.Client
 	credentials   credentials
-	unread        sync.Once // warns that a list is not complete
+	signals       chan os.Signal // of a gateway, since the start of the program; may be nil
+	unread        sync.Once      // warns that a list is not complete
 }
 
 // usageError is a command line that was not understood.

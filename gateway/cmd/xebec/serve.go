@@ -146,7 +146,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			}
 			cfg.StartSuccessor = startSuccessor
 			http.SilenceHertz()
-			return runGateway(cmd.Context(), cfg)
+			return runGateway(cmd.Context(), cfg, c.signals)
 		},
 	}
 	flags := cmd.Flags()

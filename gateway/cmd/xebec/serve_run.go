@@ -17,9 +17,22 @@ import (
 // maxPendingSignals is more than a person sends while a reload runs. Signals beyond it are dropped.
 const maxPendingSignals = 16
 
-// runGateway runs a gateway until a signal ends it.
-func runGateway(ctx context.Context, cfg server.Config) error {
+// catchHangups keeps a SIGHUP that comes before a gateway runs, which would end the process: a reload may be asked for at once after the
+// start. nil if the arguments are of another command.
+func catchHangups(args []string) chan os.Signal {
+	if len(args) == 0 || args[0] != "serve" {
+		return nil
+	}
 	signals := make(chan os.Signal, maxPendingSignals)
+	signal.Notify(signals, syscall.SIGHUP)
+	return signals
+}
+
+// runGateway runs a gateway until a signal ends it. signals may have had signals before; nil: it makes a channel.
+func runGateway(ctx context.Context, cfg server.Config, signals chan os.Signal) error {
+	if signals == nil {
+		signals = make(chan os.Signal, maxPendingSignals)
+	}
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
 	var err error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -153,5 +154,22 @@ func TestSocketsOfSystemd(t *testing.T) {
 		if l, err := listenersFrom(c.files); err == nil || !strings.Contains(err.Error(), c.says) || l.Functions != nil || l.Admin != nil {
 			t.Errorf("%v, %v: want an error that says %s", l, err, c.says)
 		}
+	}
+}
+
+// A SIGHUP that comes before a gateway runs is kept for it. Other commands end at a SIGHUP, as programs do.
+func TestAnEarlyHangupIsKept(t *testing.T) {
+	for _, args := range [][]string{{}, {"logs", "serve"}} {
+		if catchHangups(args) != nil {
+			t.Errorf("%v catches SIGHUP", args)
+		}
+	}
+	signals := catchHangups([]string{"serve", "--admin", "127.0.0.1:0"})
+	defer signal.Stop(signals)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-signals; got != syscall.SIGHUP {
+		t.Errorf("got %v", got)
 	}
 }
