@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 )
 
@@ -76,6 +78,29 @@ func findDataDir(path string) (dataDir, error) {
 		return dataDir{}, fmt.Errorf("--data-dir %s: %w: name a directory that can be made, or none to keep nothing", dir, err)
 	}
 	return dataDir{path: dir}, nil
+}
+
+// warnOpen logs what others on this machine can reach and should not: the store has the values of models' environment variables in
+// clear, and in a directory that others write to it can be replaced. Reading the directory's names harms nothing.
+func (d dataDir) warnOpen(log *zap.Logger) {
+	if d.path == "" {
+		return
+	}
+	for _, c := range []struct {
+		path   string
+		denied fs.FileMode
+		what   string
+		right  string
+	}{
+		{d.path, 0o022, "others can replace files in the data directory", "chmod 700 "},
+		{d.store(), 0o077, "others can reach the store, which has the values of models' environment variables", "chmod 600 "},
+	} {
+		info, err := os.Stat(c.path)
+		if err != nil || info.Mode().Perm()&c.denied == 0 {
+			continue // a store that is not there yet is made with 0600
+		}
+		log.Warn(c.what, zap.String("path", c.path), zap.String("mode", fmt.Sprintf("%04o", info.Mode().Perm())), zap.String("do", c.right+c.path))
+	}
 }
 
 // lockNow locks the directory against other gateways. The lock ends with the process, even if it is killed.

@@ -338,6 +338,9 @@ func (s *Server) openDir() (err error) {
 	if err == nil && s.dir.lock != nil {
 		s.onClose(s.dir.lock.Close)
 	}
+	if err == nil {
+		s.dir.warnOpen(s.log)
+	}
 	return err
 }
 

@@ -1,0 +1,63 @@
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// A data directory in which others may write, and a store that others may read, are warnings that say what to do.
+func TestADataDirectoryThatIsOpenToOthers(t *testing.T) {
+	for _, c := range []struct {
+		dir, store os.FileMode // store 0: there is none
+		want       map[string]string
+	}{
+		{0o700, 0, map[string]string{}},
+		{0o755, 0o600, map[string]string{}},
+		{0o777, 0o600, map[string]string{"": "chmod 700"}},
+		{0o770, 0, map[string]string{"": "chmod 700"}},
+		{0o700, 0o666, map[string]string{stateFile: "chmod 600"}},
+		{0o777, 0o640, map[string]string{"": "chmod 700", stateFile: "chmod 600"}},
+	} {
+		path := t.TempDir()
+		if c.store != 0 {
+			if err := os.WriteFile(filepath.Join(path, stateFile), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(filepath.Join(path, stateFile), c.store); err != nil { // the umask does not matter
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(path, c.dir); err != nil {
+			t.Fatal(err)
+		}
+		core, lines := observer.New(zap.WarnLevel)
+		dataDir{path: path}.warnOpen(zap.New(core))
+		got := map[string]string{}
+		for _, line := range lines.All() {
+			fields := line.ContextMap()
+			name, err := filepath.Rel(path, fields["path"].(string))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "." {
+				name = ""
+			}
+			got[name] = fields["do"].(string)[:len("chmod 700")]
+			if fields["mode"] == "" {
+				t.Errorf("no mode in %v", fields)
+			}
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%v, store %v (-want +got):\n%s", c.dir, c.store, diff)
+		}
+	}
+	core, lines := observer.New(zap.WarnLevel)
+	if (dataDir{}).warnOpen(zap.New(core)); lines.Len() != 0 {
+		t.Errorf("without a data directory the log has %v", lines.All())
+	}
+}
