@@ -38,6 +38,7 @@ func TestWhenAFunctionWasCreated(t *testing.T) {
 	if now := createdOf(t, s, "f"); !now.Equal(first) {
 		t.Errorf("after a change f was created at %v, want %v", now, first)
 	}
+	until(t, "the function of the watched directory", func() bool { all, err := s.Functions(context.Background(), "w"); return err == nil && len(all) == 1 })
 	if now := createdOf(t, s, "w"); !now.IsZero() {
 		t.Errorf("the function of a watched directory was created at %v: nothing says when", now)
 	}
