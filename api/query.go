@@ -45,11 +45,19 @@ func (q *Query) InputBytes() int {
 type Batch struct {
 	// ID increases strictly within a replica.
 	ID uint64
-	// Queries are owned by the scheduler. A transport may read their inputs and write their outputs until it reports
-	// the batch done or its replica gone.
+	// Queries are owned by the scheduler. A transport may read their inputs, write their outputs and change their order
+	// until it reports the batch done or its replica gone.
 	Queries []*Query
 	// Pad is the number of copies of the last query to add, for models that accept only full batches.
 	Pad int
+}
+
+// Slot is memory in which an input is received where a model's worker can read it.
+type Slot interface {
+	// Bytes is the memory, of the size that was asked for. Its content is anything.
+	Bytes() []byte
+	// Free gives the memory back, once, when nothing reads it any more. The slot is not to be used afterwards.
+	Free()
 }
 
 // BatchResult is a transport's report of one batch. The transport reports each batch that Send accepted exactly once,

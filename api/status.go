@@ -151,6 +151,8 @@ type ReplicaStatus struct {
 	Profile     Profile `json:"profile"`
 	Batches     uint64  `json:"batches"`
 	Queries     uint64  `json:"queries"`
+	// InPlace counts the queries whose input its worker has read where the gateway had received it, without a copy.
+	InPlace uint64 `json:"in_place,omitempty"`
 }
 
 // Profile summarises a replica's evaluation times on the gateway's clock.

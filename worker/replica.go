@@ -28,6 +28,14 @@ type Replica interface {
 	Stats() Stats
 }
 
+// Reserver is a [Replica] whose worker can read an input where the gateway has received it. Send copies such inputs no more, if they are
+// in the memory of the replica that gets the batch; it may change the order of the batch's queries.
+type Reserver interface {
+	// Reserve returns memory for the only input of a query, of n bytes, or nil: there is none now, or inputs of this model are always
+	// copied. The caller may fill it as slowly as it likes, and keeps it until no batch and nothing else reads the input.
+	Reserve(n int) api.Slot
+}
+
 // Learner is a [Replica] whose model learns from labels, or knows how accurate it is. Predictions come first: a
 // transport sends these calls when the worker has nothing to predict. If the worker is never idle, it sends so few that
 // they take a small part of the worker's time. One call at a time is with the worker. Others wait in a bounded queue.
@@ -70,6 +78,7 @@ type Capabilities struct {
 // Stats counts what a replica has done.
 type Stats struct {
 	Batches, Queries uint64 // predictions that the worker answered, also with an error
+	InPlace          uint64 // queries whose input the worker reads where it was received: [Reserver]
 	Feedback         FeedbackCounts
 	// LastError is the worker's most recent error text, bounded; empty if there was none.
 	LastError string

@@ -348,14 +348,18 @@ func (r *Replica) growLocked() {
 	if !waiting {
 		return
 	}
-	room := func(have int, largest uint64) uint64 {
+	room := func(have, largest uint64) uint64 {
 		// The largest batch so far times the pipeline's depth, plus a quarter for rounding to size classes.
 		n := roundSegment(shm.SlabOffset(ringEntries) + largest*uint64(r.depth)*5/4)
-		return min(max(n, uint64(have)), r.hub.cfg.MaxSegmentBytes)
+		return min(max(n, have), r.hub.cfg.MaxSegmentBytes)
 	}
-	haveA, haveB := len(r.gen.a.Bytes()), len(r.gen.b.Bytes())
-	sz := sizes{a: room(haveA, r.maxIn), b: room(haveB, r.maxOut)}
-	if sz.a <= uint64(haveA) && sz.b <= uint64(haveB) {
+	have := sizes{a: uint64(len(r.gen.a.Bytes())), b: uint64(len(r.gen.b.Bytes())), slots: r.gen.slots.end - r.gen.slots.begin}
+	sz := sizes{a: room(have.a-have.slots, r.maxIn), b: room(have.b, r.maxOut), slots: r.slotRoomLocked(have.slots)}
+	if sz.a += sz.slots; sz.a > r.hub.cfg.MaxSegmentBytes { // such batches need all of it
+		sz.a, sz.slots, r.slotted = r.hub.cfg.MaxSegmentBytes, 0, false
+	}
+	r.slotWant = 0
+	if sz.a-sz.slots <= have.a-have.slots && sz.slots <= have.slots && sz.b <= have.b {
 		r.placeWaitingLocked(r.gen)
 		return
 	}
@@ -373,6 +377,9 @@ func (r *Replica) grow(number uint32, sz sizes) {
 	defer r.mu.Unlock()
 	r.growing = false
 	switch {
+	case err != nil && sz.slots > r.gen.slots.end-r.gen.slots.begin:
+		r.slotted = false // batches do without
+		r.growLocked()
 	case err != nil:
 		r.killLocked("no memory for larger segments: "+err.Error(), false)
 	case r.fd < 0 || r.endReason != "" || !r.waitingLocked(r.table):

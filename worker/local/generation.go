@@ -28,10 +28,12 @@ type generation struct {
 	producer *shm.Producer
 	consumer *shm.Consumer
 	in, out  *shm.Slab
+	slots    slotSpace // behind in, in the request segment
 	refs     atomic.Int32
 }
 
-type sizes struct{ a, b uint64 }
+// sizes are those of a generation's segments. The last slots bytes of a are slots.
+type sizes struct{ a, b, slots uint64 }
 
 func newGeneration(number uint32, sz sizes) (*generation, error) {
 	a, err := shm.Create(shm.RoleA, number, ringEntries, sz.a)
@@ -43,9 +45,9 @@ func newGeneration(number uint32, sz sizes) (*generation, error) {
 		a.Close()
 		return nil, fmt.Errorf("create the response segment (%d bytes): %w", sz.b, err)
 	}
-	off := shm.SlabOffset(ringEntries)
+	off, end := shm.SlabOffset(ringEntries), uint64(len(a.Bytes()))
 	g := &generation{number: number, a: a, b: b, producer: shm.NewProducer(a, b), consumer: shm.NewConsumer(a, b),
-		in: shm.NewSlab(off, uint64(len(a.Bytes()))-off), out: shm.NewSlab(off, uint64(len(b.Bytes()))-off)}
+		in: shm.NewSlab(off, end-sz.slots-off), out: shm.NewSlab(off, uint64(len(b.Bytes()))-off), slots: slotSpace{begin: end - sz.slots, end: end}}
 	g.refs.Store(1)
 	return g, nil
 }

@@ -33,6 +33,8 @@ type Replica struct {
 	gen           *generation
 	next          *generation // sent, READY not received yet
 	growing       bool        // a goroutine is making larger segments
+	slotted       bool        // inputs may be received in slots
+	slotWant      uint64      // bytes of slots that had no room
 	table         []entry     // outstanding batches: at most depth predictions and one side request
 	lastID        uint64      // number of the last batch that was pushed
 	lastDone      api.Nanos   // when the previous answer was seen
@@ -55,22 +57,25 @@ type Replica struct {
 	depth  int         // how many predictions may be outstanding
 	side   *sideQueue  // nil if the worker takes no side requests
 
-	batches, queries atomic.Uint64
-	lastError        atomic.Pointer[string]
+	batches, queries, inPlace atomic.Uint64
+
+	lastError atomic.Pointer[string]
 }
 
 // entry is one outstanding batch in the gateway's own table. Responses are checked against it.
 type entry struct {
-	kind    wire.Kind  // PREDICT, or the kind of the current side request
-	batch   *api.Batch // nil for ACCURACY
-	id      uint64     // its number on the wire; 0 until it is pushed
-	count   int
-	gen     *generation // the segments that hold its blocks; nil while it waits for larger ones
-	in, out shm.Block
-	putAt   uint64    // the producer's count after its descriptor was pushed
-	sent    api.Nanos // when its descriptor was pushed
-	state   entryState
-	need    uint64 // capacity that NEED_MORE asked for, or input bytes that found no room
+	kind  wire.Kind  // PREDICT, or the kind of the current side request
+	batch *api.Batch // nil for ACCURACY
+	// deadline is that of the batch's first query, before Send has ordered them.
+	deadline api.Nanos
+	id       uint64 // its number on the wire; 0 until it is pushed
+	count    int
+	gen      *generation // the segments that hold its blocks; nil while it waits for larger ones
+	in, out  shm.Block
+	putAt    uint64    // the producer's count after its descriptor was pushed
+	sent     api.Nanos // when its descriptor was pushed
+	state    entryState
+	need     uint64 // capacity that NEED_MORE asked for, or input bytes that found no room
 }
 
 type entryState uint8
@@ -112,6 +117,7 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 		table:       make([]entry, 0, entries), depth: depth, side: queue, outGuess: 256}
 	_, r.fixedOut = r.outputs.FixedSize(1)
 	r.values.inputs = len(e.Signature.Inputs)
+	r.slotted = r.inputs.CanPlace()
 	has := func(capability uint32) bool { return hello.Capabilities&capability != 0 }
 	r.info = worker.Info{ID: e.Replica, Binding: hello.Binding, Capabilities: worker.Capabilities{
 		Feedback: has(wire.CapFeedback), Accuracy: has(wire.CapAccuracy), Contexts: has(wire.CapContexts), Confidences: has(wire.CapConfidences)}}
@@ -133,7 +139,7 @@ func (r *Replica) Ring() bool { return r.mode&wire.ModeRing != 0 }
 
 // Stats implements [worker.Replica].
 func (r *Replica) Stats() worker.Stats {
-	st := worker.Stats{Batches: r.batches.Load(), Queries: r.queries.Load()}
+	st := worker.Stats{Batches: r.batches.Load(), Queries: r.queries.Load(), InPlace: r.inPlace.Load()}
 	if s := r.lastError.Load(); s != nil {
 		st.LastError = *s
 	}
@@ -168,6 +174,8 @@ type inputValues struct {
 	pad     int
 	inputs  int
 	context api.Value
+	places  []uint64 // where in the segment the inputs lie, 0: elsewhere; of a batch with inputs in slots
+	block   uint64   // where the batch's block begins
 }
 
 func (v *inputValues) Len() int { return len(v.queries) + v.pad }
@@ -179,6 +187,14 @@ func (v *inputValues) At(i, s int) *api.Value {
 		return &v.context
 	}
 	return &q.Inputs[s]
+}
+
+// Place is where the input of query i lies in the block, or 0.
+func (v *inputValues) Place(i int) uint64 {
+	if at := v.places[i]; at != 0 {
+		return at - v.block
+	}
+	return 0
 }
 
 // Send implements [worker.Replica]. It refuses as TooLarge what no segment can ever hold.
@@ -206,9 +222,13 @@ func (r *Replica) Send(b *api.Batch) error {
 		r.mu.Unlock()
 		return api.Errorf(api.Unavailable, "%d batches are outstanding already", n)
 	}
-	r.table = append(r.table, entry{kind: wire.KindPredict, batch: b, count: count, state: stateWaiting, need: size})
+	r.table = append(r.table, entry{kind: wire.KindPredict, batch: b, deadline: b.Queries[0].Deadline, count: count, state: stateWaiting, need: size})
 	e := &r.table[len(r.table)-1]
-	if r.next != nil || r.waitingLocked(r.table[:len(r.table)-1]) || !r.placeLocked(e, size) {
+	placed, room := r.locateLocked(b), size
+	if placed {
+		room = r.inputs.SizePlaced(&r.values)
+	}
+	if r.next != nil || r.slotWant > 0 || r.waitingLocked(r.table[:len(r.table)-1]) || !r.placeLocked(e, room) {
 		r.growLocked()
 		r.mu.Unlock()
 		return nil
@@ -217,7 +237,18 @@ func (r *Replica) Send(b *api.Batch) error {
 	g.acquire()
 	r.mu.Unlock()
 
-	_, err := r.inputs.Write(g.a.Bytes()[in.Off:in.Off+size], &r.values)
+	dst := g.a.Bytes()[in.Off : in.Off+room]
+	var err error
+	if r.values.block = in.Off; placed {
+		size, err = r.inputs.WritePlaced(dst, &r.values)
+		for _, at := range r.values.places {
+			if at != 0 {
+				r.inPlace.Add(1)
+			}
+		}
+	} else {
+		_, err = r.inputs.Write(dst, &r.values)
+	}
 	g.release()
 
 	r.mu.Lock()
@@ -323,8 +354,8 @@ func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 	switch kind {
 	case wire.KindPredict:
 		req.InOff, req.InLen = e.in.Off, inLen
-		if first := e.batch.Queries[0].Deadline; first > now && first != api.Never {
-			req.BudgetMicros = uint32(min(int64(first-now)/1000, 1<<32-1))
+		if e.deadline > now && e.deadline != api.Never {
+			req.BudgetMicros = uint32(min(int64(e.deadline-now)/1000, 1<<32-1))
 		}
 		e.state, e.sent = stateSent, now
 	case wire.KindFeedback, wire.KindAccuracy:

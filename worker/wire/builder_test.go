@@ -229,3 +229,83 @@ func TestBuilderRefuses(t *testing.T) {
 		t.Errorf("a count of 2^50: %v", err)
 	}
 }
+
+// placed are values of which some lie behind the written part of a block.
+type placed struct {
+	columns
+	at []uint64
+}
+
+func (p placed) Place(i int) uint64 { return p.at[i] }
+
+// A block with placed items, wherever they lie, is read like any other.
+func TestWritePlacedThenRead(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		specs := drawSpecs(t)
+		if len(specs) == 0 {
+			return
+		}
+		specs = specs[:1]
+		count := rapid.IntRange(1, 5).Draw(t, "count")
+		values := drawValues(t, specs, count)
+		sc := NewSchema(specs)
+		if !sc.CanPlace() {
+			t.Fatal("a schema of one section cannot place")
+		}
+		p := placed{values, make([]uint64, count)}
+		item := sc.FixedItem()
+		if item == 0 && specs[0].Fixed() {
+			return // nothing to place
+		}
+		order := rapid.Permutation([]int{0, 1, 2, 3, 4}).Draw(t, "order")
+		for i := range count { // so that SizePlaced knows which are
+			if item > 0 || rapid.Bool().Draw(t, "placed") {
+				p.at[i] = 1
+			}
+		}
+		size := sc.SizePlaced(p)
+		end := alignUp(size, BlockAlign)
+		at := func(i int) {
+			p.at[i] = end
+			end += uint64(len(values[0][i].Data))
+			if item == 0 {
+				end = alignUp(end+uint64(rapid.IntRange(0, 40).Draw(t, "gap")), itemAlign)
+			}
+		}
+		for k := range 5 {
+			i := k
+			if item == 0 {
+				i = order[k]
+			}
+			if i < count && p.at[i] != 0 {
+				at(i)
+			}
+		}
+		block := bytes.Repeat([]byte{0xee}, int(end))
+		for i, off := range p.at {
+			if off != 0 {
+				copy(block[off:], values[0][i].Data)
+			}
+		}
+		n, err := sc.WritePlaced(block[:size], p)
+		if err != nil || n > end {
+			t.Fatalf("WritePlaced: %d of %d, %v", n, end, err)
+		}
+		var r Reader
+		sameValues(t, &r, sc, block[:n], values, count)
+	})
+}
+
+// Fixed items that are not neighbours, or not aligned, are refused.
+func TestWritePlacedRefuses(t *testing.T) {
+	sc := NewSchema([]api.TensorSpec{{DType: api.Uint8, Shape: []int64{64}}})
+	row := columns{{{Data: make([]byte, 64)}, {Data: make([]byte, 64)}}}
+	for _, at := range [][]uint64{{64, 192}, {64, 0}, {65, 129}, {128, 64}} {
+		if _, err := sc.WritePlaced(make([]byte, 64), placed{row, at}); !errors.Is(err, ErrBlock) {
+			t.Errorf("items at %d: %v", at, err)
+		}
+	}
+	if n, err := sc.WritePlaced(make([]byte, 64), placed{row, []uint64{128, 192}}); n != 256 || err != nil {
+		t.Errorf("neighbours: %d, %v", n, err)
+	}
+}

@@ -180,6 +180,7 @@ var cases = []testCase{
 	{name: "too large", run: testTooLarge},
 	{name: "two that just fit", run: testTwoThatJustFit},
 	{name: "growth", run: testGrowth},
+	{name: "received in place", run: testReceivedInPlace},
 	{name: "pipeline", rich: true, run: testPipeline},
 	{name: "stop", run: testStop},
 	{name: "stop while busy", rich: true, run: testStopWhileBusy},

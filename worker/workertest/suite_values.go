@@ -1,11 +1,14 @@
 package workertest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker"
 )
 
 // numeric are the types with a fixed size.
@@ -113,6 +116,61 @@ func testBytes(t *testing.T, su *suite) {
 	su.echoed(t, Spec("only", api.Bytes, -1))
 	su.echoed(t, Spec("scalar", api.Bytes), Spec("two", api.Bytes, 2), Spec("any", api.Bytes, -1), Spec("pairs", api.Bytes, -1, 2),
 		Spec("n", api.Int32), Spec("boxes", api.Float32, -1, 4))
+}
+
+// Inputs that were received in the replica's own memory, in any order and among others, come back unchanged.
+func testReceivedInPlace(t *testing.T, su *suite) {
+	for _, in := range []api.TensorSpec{Spec("fixed", api.Uint8, 64<<10), Spec("odd", api.Uint8, 64<<10+3), Spec("ragged", api.Uint8, -1), Spec("text", api.Bytes)} {
+		r := su.start(t, echoes(in), 2, 0, model(Echo))
+		to, ok := r.Replica.(worker.Reserver)
+		if !ok {
+			r.stop()
+			continue
+		}
+		next := byte(0)
+		// fill makes an input of its own, in a slot unless it is to be copied. There is no slot before the replica was asked for some.
+		fill := func(copied bool) (api.Value, api.Slot) {
+			n := 64<<10 + int(in.ItemBytes())%64
+			next++
+			v := api.Value{Data: bytes.Repeat([]byte{next}, n)}
+			if !in.Fixed() && len(in.Shape) > 0 {
+				v.Dims = []int64{int64(n)}
+			}
+			if s := to.Reserve(n); s != nil && !copied {
+				copy(s.Bytes(), v.Data)
+				v.Data = s.Bytes()
+				return v, s
+			} else if s != nil {
+				s.Free()
+			}
+			return v, nil
+		}
+		for _, batch := range [][]bool{{false}, {false}, {false, false, false}, {false, true, false}, {true}, {false, false, false, false, false}} {
+			var rows Column
+			var slots []api.Slot
+			for _, copied := range batch {
+				v, s := fill(copied)
+				rows, slots = append(rows, []api.Value{v}), append(slots, s)
+			}
+			slices.Reverse(rows)
+			b := r.Send(rows...)
+			r.WantOK(b)
+			for _, q := range b.Queries {
+				if !bytes.Equal(q.Outputs[0].Data, q.Inputs[0].Data) {
+					t.Errorf("%s: an input of %d × %d came back as %d bytes that begin with %d", in, len(q.Inputs[0].Data), q.Inputs[0].Data[0], len(q.Outputs[0].Data), q.Outputs[0].Data[0])
+				}
+			}
+			for _, s := range slots {
+				if s != nil {
+					s.Free()
+				}
+			}
+		}
+		if n := r.Replica.Stats().InPlace; n < 9 && in.Name != "odd" || n == 0 {
+			t.Errorf("%s: the worker has read %d inputs in place", in, n)
+		}
+		r.stop()
+	}
 }
 
 // The values of the golden vectors pass through every binding unchanged. Vectors with the same number of queries share
