@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/api"
 )
 
 const (
@@ -38,6 +40,8 @@ type body struct {
 	bytes    []byte // what has come; its capacity is the memory
 	class    int
 	reserved int64
+	slot     api.Slot  // where bytes lies; nil: memory of its own
+	owner    *Bodies   // with a slot
 	idle     time.Time // when it was put back
 	resident int       // bytes that are in memory while it is free
 }
@@ -129,6 +133,10 @@ func (b *Bodies) grow(m *body, n int) *body {
 // put takes memory back. The caller keeps nothing of it.
 func (b *Bodies) put(m *body) {
 	defer b.used.Add(-m.reserved)
+	if m.slot != nil {
+		m.freeSlot()
+		return
+	}
 	touched := len(m.bytes)
 	m.bytes = m.bytes[:0]
 	if m.class <= largestPooled {

@@ -30,7 +30,9 @@ type conn struct {
 	reader *reader      // of a request that has come in part, while no goroutine has the connection
 	since  atomic.Int64 // when it began to wait for a request
 	served bool         // it had a request
+	waits  bool         // the handler of the pending answer waits for the release of the body that its request has borrowed
 	quick  bool         // its handler runs on the poller: it must not block
+	laid   *body        // of the request whose handler runs on the poller, until its query has borrowed it
 	handed bool         // and was not called: the request is for a goroutine
 }
 
@@ -156,7 +158,7 @@ func (c *conn) finish(call *dialect.Call, held *heldAnswer, head, body []byte) {
 }
 
 func (c *conn) written(call *dialect.Call) {
-	if !call.Borrowed() { // otherwise its handler still runs
+	if !c.waits { // otherwise its handler still runs
 		call.Delivered()
 	}
 	c.call.Store(nil)

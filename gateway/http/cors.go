@@ -1,7 +1,6 @@
 package http
 
 import (
-	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,27 +41,8 @@ func preflightFields(c *api.CORSSpec, origin string, every bool) []dialect.Field
 		dialect.Field{Name: "Access-Control-Max-Age", Value: strconv.AppendInt(nil, int64(c.MaxAge.Seconds()), 10)})
 }
 
-// functionRoutes are the ends of the paths /{function}/END whose requests a function's cors rules.
-type functionRoutes [][]byte
-
-func newFunctionRoutes(routes []dialect.Route) (ends functionRoutes) {
-	for _, r := range routes {
-		if end, ok := strings.CutPrefix(r.Path, "/{function}"); ok {
-			ends = append(ends, []byte(end))
-		}
-	}
-	return ends
-}
-
-// function returns the function that a path addresses, or "".
-func (ends functionRoutes) function(path []byte) string {
-	if len(path) == 0 {
-		return ""
-	}
-	for _, end := range ends {
-		if name, ok := bytes.CutSuffix(path[1:], end); ok && len(name) > 0 && bytes.IndexByte(name, '/') < 0 {
-			return string(name)
-		}
-	}
-	return ""
+// function returns the function that a path addresses, whose cors rules the request, or "".
+func (list functionRoutes) function(path []byte) string {
+	name, _ := list.find(path)
+	return string(name)
 }

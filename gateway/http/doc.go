@@ -10,7 +10,10 @@
 // all their life: [Edge] is Hertz's HTTP/1.1 there, since encryption reads and writes for itself, and the admin port has few clients and
 // handlers that block.
 //
-// A body lies in memory of [Bodies], the one budget of both ports, and is read straight to its place; large ones are mapped and given
+// A large raw body is received where its model's worker reads it, if the model has room for it (laid.go): the dialect's Reserve finds the
+// place when the head has come. Its handler runs on the poller, too, and nothing copies the body. Its query gives the place back.
+//
+// Any other body lies in memory of [Bodies], the one budget of both ports, and is read straight to its place; large ones are mapped and given
 // back to the system soon after. A complete request passes Hertz's middlewares and becomes an [exchange]; the dialect parses its
 // body into pooled memory and submits it. The handler then returns. It keeps nothing of Hertz's context or body, and the
 // poller does not read on until the answer has been written. A handler stays only while a query borrows a large body, or if it must write

@@ -20,14 +20,18 @@ type exchange struct {
 	fields   []dialect.Field // that the guard adds to the answer
 	answered bool
 	done     chan struct{} // capacity 1: the answer that the handler writes has been rendered
-	released chan struct{} // capacity 1: the body has been released
+	released signal        // capacity 1: the body has been released
 }
 
 // init is called for each connection, or for each request if the connection is Hertz's own.
 func (x *exchange) init(s *Server, cn *conn) {
 	x.server, x.conn = s, cn
-	x.done, x.released = make(chan struct{}, 1), make(chan struct{}, 1)
+	x.done, x.released = make(chan struct{}, 1), make(signal, 1)
 }
+
+type signal chan struct{}
+
+func (s signal) Released() { s <- struct{}{} }
 
 // exchangeOf returns the exchange of a request.
 func (s *Server) exchangeOf(c *app.RequestContext) *exchange {
@@ -96,13 +100,19 @@ func (x *exchange) Submit(call *dialect.Call) {
 	call.Identity.Set(&x.about.Identity)
 	call.Answer.Transport = x.fields
 	borrowed := call.Borrowed()
-	if borrowed {
+	switch {
+	case !borrowed:
+	case x.conn != nil && x.conn.laid != nil:
+		call.NotifyReleased(x.conn.laid)
+		x.conn.laid, borrowed = nil, false // nobody waits
+	default:
 		call.NotifyReleased(x.released)
 	}
 	if h := &x.c.Request.Header; x.conn != nil && x.server.cfg.Reply == ReplyAsync && (x.conn.quick || !x.server.draining.Load()) && !h.ConnectionClose() && h.IsHTTP11() && !h.IsHead() {
 		x.answered = true
 		x.c.Response.HijackWriter(hijacked{})
 		x.conn.expect(call, x.about.accept, x.dialect)
+		x.conn.waits = borrowed
 		call.Submit(x.conn)
 	} else {
 		x.submitAndWait(call)

@@ -12,8 +12,8 @@ import (
 )
 
 // This file has the quick way of a request and the ways out of it. A poller parses what has come, and reads a body of known length to
-// its place. If the request is small and its route never blocks, its handler runs on the poller, and the connection then waits for its
-// answer. Everything else is for a goroutine, which has the connection until the request is answered: large requests when they are
+// its place. If the request is small, or its body lies where its model reads it, and its route never blocks, its handler runs on the poller,
+// and the connection then waits for its answer. Everything else is for a goroutine, which has the connection until the request is answered: large requests when they are
 // complete; chunked bodies, Expect, codings, refusals, answers that Hertz writes, HTTP/2, all other routes, and all requests of a gateway
 // that drains. The parser goes along, wherever it stands.
 
@@ -89,7 +89,7 @@ func (c *conn) Input(in []byte, now api.Nanos) {
 				return
 			}
 			if int(h.Length) > len(in) {
-				if r.body = l.Bodies.take(int(h.Length)); r.body == nil {
+				if r.body = c.takeBody(r, now); r.body == nil {
 					c.lend(r, in, headed, nil) // a goroutine refuses it
 					return
 				}
@@ -150,15 +150,23 @@ func (c *conn) hand(r *reader, rest []byte) {
 // mayBeQuick reports whether the request may be handled on the poller, if its route allows it.
 func (c *conn) mayBeQuick(r *reader) bool {
 	h, s := r.parser.Head(), c.server
-	return h.Length > 0 && h.Length <= quickBytes && h.Minor > 0 && !h.Close && string(h.Method()) == "POST" &&
+	return h.Length > 0 && (h.Length <= quickBytes || r.body != nil && r.body.slot != nil) && h.Minor > 0 && !h.Close && string(h.Method()) == "POST" &&
 		s.cfg.Reply == ReplyAsync && !s.draining.Load()
 }
 
 // serveQuickly calls the handler of a request that is complete. rest has come after it.
 func (c *conn) serveQuickly(r *reader, rest []byte, now api.Nanos) {
 	c.quick, c.handed = true, false
+	laid := r.body != nil && r.body.slot != nil
+	if laid {
+		c.laid = r.body
+	}
 	panicked := r.callQuickly()
 	c.quick = false
+	if laid && c.laid == nil {
+		r.body = nil // its query's, which may have released it already
+	}
+	c.laid = nil
 	switch {
 	case panicked:
 		_ = c.Close()
@@ -215,9 +223,10 @@ func (c *conn) Expired(now api.Nanos) {
 		if f := r.parser.Expire(now); f != nil {
 			c.reader = nil
 			c.lend(r, nil, refused, f)
-		} else if d := r.parser.Deadline(); d > 0 {
-			c.Alarm(d)
+			return
 		}
+		c.unlay(r, now)
+		c.awaitMore(r)
 		return
 	}
 	limit := c.idleLimit()

@@ -6,6 +6,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/network"
 
+	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/http/http1"
 )
 
@@ -30,6 +31,8 @@ type reader struct {
 	target []byte
 	filled bool // Hertz's context has the head
 	placed bool // the poller reads the next part of the body to its place
+	// laidUntil is how long the body may lie in a worker's memory before it is complete.
+	laidUntil api.Nanos
 }
 
 // left is a client that has left: no answer can reach it.

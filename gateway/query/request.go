@@ -80,7 +80,7 @@ type Request struct {
 	// meanwhile.
 	borrowed bool
 	own      []byte
-	released chan<- struct{}
+	released Releaser
 
 	record   inferlog.Record // reused by later requests
 	feedback *joinedFeedback // for Feedback; reused by later requests
@@ -174,11 +174,24 @@ func (r *Request) Next() ([]api.Value, error) {
 	return q.Inputs, nil
 }
 
+// Reserve returns memory for the only input of a query to a function, of n bytes, in which Borrow's body lies best: its model reads it
+// there. It returns nil if the function's queries may go to several models, or if the model has no such memory now.
+func (p *Path) Reserve(function []byte, n int) api.Slot {
+	fn := p.table.Load().Functions[string(function)]
+	if fn == nil || !fn.borrows() || len(fn.Candidates) != 1 || fn.Candidates[0].Route != nil {
+		return nil
+	}
+	if m := fn.Candidates[0].Model; m.Reserve != nil {
+		return m.Reserve(n)
+	}
+	return nil
+}
+
 // Borrow makes body the Data of the only query's first input without copying it, and reports whether it did. The body
 // must not change until the request is released, which NotifyReleased reports. Borrow refuses if the query asks several
 // models: the slowest of them would keep the body long after the answer.
 func (r *Request) Borrow(body []byte) bool {
-	if fn := r.fn; fn != nil && (fn.Selects || len(fn.Shadows)+len(fn.Tees) > 0) || len(r.direct) > 0 {
+	if fn := r.fn; fn != nil && !fn.borrows() || len(r.direct) > 0 {
 		return false
 	}
 	v := &r.queries[0].Inputs[0]
@@ -187,12 +200,17 @@ func (r *Request) Borrow(body []byte) bool {
 	return true
 }
 
+// borrows reports whether a query of the function asks one model only.
+func (fn *Function) borrows() bool { return !fn.Selects && len(fn.Shadows)+len(fn.Tees) == 0 }
+
 // Borrowed reports whether the request has borrowed a body.
 func (r *Request) Borrowed() bool { return r.borrowed }
 
-// NotifyReleased makes the request send one value to ch when it is released. ch must have room for it. Call it before
-// Submit.
-func (r *Request) NotifyReleased(ch chan<- struct{}) { r.released = ch }
+// Releaser is told once that a request has been released: it owns what the request has borrowed again. It must not block.
+type Releaser interface{ Released() }
+
+// NotifyReleased has to told when the request is released. Call it before Submit.
+func (r *Request) NotifyReleased(to Releaser) { r.released = to }
 
 // Submit sends the queries on their way: each chooses the models that it asks, looks in their caches, and goes to their
 // lanes for the rest. The Owner is called back when they have ended, which may be before Submit returns.
@@ -408,6 +426,6 @@ func (r *Request) recycle() {
 	r.released = nil
 	r.owner.Released()
 	if released != nil {
-		released <- struct{}{}
+		released.Released()
 	}
 }

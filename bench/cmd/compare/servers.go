@@ -3,11 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/answer"
@@ -43,6 +47,20 @@ models: [noop]
 slo: 5s
 `
 
+const echoManifest = `kind: Model
+name: echo
+version: "1"
+inputs:  [{name: input, dtype: bytes, shape: []}]
+outputs: [{name: output, dtype: bytes, shape: []}]
+run: {command: [%q, "-mode", "echo"]}
+cache: off
+---
+kind: Function
+name: echo
+models: [echo]
+slo: 5s
+`
+
 const noopPython = `import xebec
 
 xebec.serve(lambda batch: [0] * len(batch))
@@ -61,13 +79,14 @@ func startXebec(ctx context.Context, cfg config, where setting) (*serverProcess,
 		return nil, err
 	}
 	files["models/noop/xebec.yaml"] = fmt.Sprintf(noopManifest, words)
+	files["models/echo/xebec.yaml"] = fmt.Sprintf(echoManifest, cfg.worker)
 	g, err := gateway.Start(ctx, gateway.Options{
 		Programs: cfg.Programs, Store: true, Files: files, Configs: []string{"models"}, Env: cfg.env(), Cores: cfg.serverCores, Ready: noopAnswers,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := checksBodies(g.Addr); err != nil {
+	if err := errors.Join(checksBodies(g.Addr), keepsContents(g.Addr)); err != nil {
 		g.Stop()
 		return nil, err
 	}
@@ -100,6 +119,34 @@ func checksBodies(addr string) error {
 		}
 	}
 	return nil
+}
+
+// keepsContents makes sure that large bodies of many clients at a time reach a model unchanged, batch after batch: the no-op's answer would
+// not tell.
+func keepsContents(addr string) error {
+	const clients, each, size = 16, 8, 600 << 10
+	var all sync.WaitGroup
+	failures := make([]error, clients)
+	for client := range clients {
+		all.Go(func() {
+			random := rand.NewChaCha8([32]byte{byte(client)})
+			body := make([]byte, size)
+			for k := range each {
+				_, _ = random.Read(body) // it never fails
+				got, err := answer.Of(&http.Client{Timeout: 10 * time.Second}, "http://"+addr+"/echo/predict", loadgen.Binary, body)
+				if err != nil {
+					failures[client] = err
+					return
+				}
+				if want := base64.StdEncoding.EncodeToString(body); got.Status != 200 || !bytes.Contains(got.Body, []byte(want)) {
+					failures[client] = fmt.Errorf("xebec answers body %d of client %d with status %d, and not with its content", k, client, got.Status)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(failures...)
 }
 
 // startFloor runs the floor with the answer that xebec gives to the scenario's request.

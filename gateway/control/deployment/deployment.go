@@ -47,9 +47,12 @@ type Deployment struct {
 	// connected has the workers that the lane has; the value says whether one is leaving, and counts as ready no more. It is
 	// separate from launches because the end of a process and the end of its connection are reported in either order.
 	connected map[worker.Replica]bool
-	failed    bool   // a replica has failed since one was last ready
-	failures  int    // launches that ended by themselves since a replica was last ready
-	lastExit  string // how the last of them ended, with the last line of its stderr
+	// reservers are those of connected that can receive inputs in their own memory, and stay.
+	reservers atomic.Pointer[[]worker.Reserver]
+	turn      atomic.Uint32 // of the reservers
+	failed    bool          // a replica has failed since one was last ready
+	failures  int           // launches that ended by themselves since a replica was last ready
+	lastExit  string        // how the last of them ended, with the last line of its stderr
 
 	lessons lessons
 }

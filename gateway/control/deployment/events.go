@@ -162,6 +162,7 @@ func (e events) Ready(r worker.Replica) {
 		d.connected = map[worker.Replica]bool{}
 	}
 	d.connected[r] = false
+	d.noteReservers()
 	d.ReplicaReady()
 	d.failed, d.failures = false, 0
 	d.updateDown()
@@ -180,6 +181,26 @@ func (e events) Ready(r worker.Replica) {
 	d.set.MarkReady(is.ID)
 	d.h.Log.Info("replica ready", zap.Stringer("model", d.id), zap.Uint64("replica", is.ID), zap.Int("pid", is.PID), zap.String("binding", is.Binding), zap.Bool("ring", hasRing(r)))
 	d.h.Changed(d.id.Name)
+}
+
+// noteReservers follows connected. The lock is held.
+func (d *Deployment) noteReservers() {
+	var list []worker.Reserver
+	for r, leaving := range d.connected {
+		if to, ok := r.(worker.Reserver); ok && !leaving {
+			list = append(list, to)
+		}
+	}
+	d.reservers.Store(&list)
+}
+
+// reserve returns memory of a replica for an input. If another one gets its batch, that one's Send copies it.
+func (d *Deployment) reserve(n int) api.Slot {
+	list := d.reservers.Load()
+	if list == nil || len(*list) == 0 {
+		return nil
+	}
+	return (*list)[d.turn.Add(1)%uint32(len(*list))].Reserve(n)
 }
 
 // hasRing reports whether batches reach the worker through a ring in shared memory. Other transports have none.
@@ -250,6 +271,7 @@ func (e events) Leaving(r worker.Replica, reason string) {
 	leaving, known := d.connected[r]
 	if known {
 		d.connected[r] = true
+		d.noteReservers()
 	}
 	d.mu.Unlock()
 	if !known || leaving {
@@ -270,6 +292,7 @@ func (e events) Gone(r worker.Replica, end worker.End) {
 	d.mu.Lock()
 	leaving, connected := d.connected[r]
 	delete(d.connected, r)
+	d.noteReservers()
 	if l := d.launches[id]; l != nil {
 		l.worker = nil
 	}

@@ -72,6 +72,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	d.model.Cache = h.Cache.Model()
 	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
 	d.model.Teach = d.teach
+	d.model.Reserve = d.reserve
 	d.model.Closed.Store(true)
 	d.model.Wake = d.Wake
 	set, err := containers.NewSet(containers.Config{

@@ -108,7 +108,7 @@ func (d *Deployment) replicaStatus(st containers.Status, scheduled map[uint64]sc
 		if l.worker != nil {
 			served := l.worker.Stats()
 			r.Binding, r.Ring = l.worker.Info().Binding, hasRing(l.worker)
-			r.Batches, r.Queries = served.Batches, served.Queries
+			r.Batches, r.Queries, r.InPlace = served.Batches, served.Queries, served.InPlace
 		}
 	}
 	d.mu.Unlock()

@@ -19,7 +19,7 @@ func (Dialect) Routes(p *query.Path) []dialect.Route {
 	s.calls.New = func() any { return s.newCall() }
 	s.feedbacks.New = func() any { return s.newFeedback() }
 	return []dialect.Route{
-		{Method: "POST", Path: "/{function}/predict", Serve: s.predict, NonBlocking: true},
+		{Method: "POST", Path: "/{function}/predict", Serve: s.predict, NonBlocking: true, Reserve: s.reserve},
 		{Method: "POST", Path: "/{function}/feedback", Serve: s.feedback},
 		{Method: "POST", Path: "/{function}/update", Serve: s.feedback}, // Clipper's name
 	}

@@ -29,6 +29,14 @@ var (
 // released the query. A smaller body is cheaper to copy than a goroutine is to keep waiting.
 const borrowBytes = 32 << 10 //xebec:limit raw bodies of at least this size are not copied
 
+// reserve finds a place for a raw body with the model of its function.
+func (s *service) reserve(function, contentType []byte, n int) api.Slot {
+	if n < borrowBytes || !isRaw(contentType) {
+		return nil
+	}
+	return s.path.Reserve(function, n)
+}
+
 // readRaw makes the body the only input of the only query.
 func (c *call) readRaw(body []byte) error {
 	p := &c.parsed

@@ -1,0 +1,174 @@
+package http
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/query/querytest"
+	"github.com/xebec-serving/xebec/scheduler"
+)
+
+// testSlots give out memory for inputs, and count what is held.
+type testSlots struct {
+	held, given atomic.Int32
+	none        atomic.Bool
+}
+
+type testSlot struct {
+	of *testSlots
+	b  []byte
+}
+
+func (s *testSlots) reserve(n int) api.Slot {
+	if s.none.Load() {
+		return nil
+	}
+	s.held.Add(1)
+	s.given.Add(1)
+	return &testSlot{s, make([]byte, n)}
+}
+
+func (s *testSlot) Bytes() []byte { return s.b }
+
+func (s *testSlot) Free() {
+	clear(s.b) // whoever reads it now reads nothing
+	s.of.held.Add(-1)
+}
+
+// awaitFreed waits until slots have been given and none is held. A goroutine of the server frees them.
+func (s *testSlots) awaitFreed(t *testing.T) {
+	t.Helper()
+	s.await(t, func() bool { return s.given.Load() > 0 && s.held.Load() == 0 })
+}
+
+func (s *testSlots) await(t *testing.T, cond func() bool) {
+	t.Helper()
+	again, over := time.NewTicker(time.Millisecond), time.After(20*time.Second)
+	defer again.Stop()
+	for !cond() {
+		select {
+		case <-again.C:
+		case <-over:
+			t.Fatalf("%d slots given, %d held", s.given.Load(), s.held.Load())
+		}
+	}
+}
+
+// serveLaid starts a server whose model has slots. Queries go to submit.
+func serveLaid(t *testing.T, submit func(*scheduler.Item), change ...func(*fixture)) (*fixture, *testSlots) {
+	slots := new(testSlots)
+	return serve(t, querytest.Bytes, submit, append(change, func(f *fixture) {
+		f.fn.Candidates[0].Model.Reserve = slots.reserve
+		f.bodies = NewBodies(64 << 20)
+	})...), slots
+}
+
+func large(c byte) string { return strings.Repeat(string(c), 300<<10) }
+
+const plain = "Content-Type: text/plain\r\n"
+
+// Bodies of raw inputs are received in slots, requests that follow each other and that come at once, and each query reads its own.
+func TestBodiesAreReceivedInSlots(t *testing.T) {
+	f, slots := serveLaid(t, func(it *scheduler.Item) {
+		data := it.Inputs[0].Data
+		querytest.End(it, api.OK, fmt.Appendf(nil, "%c%d", data[0], len(data)-strings.Count(string(data), string(data[0]))))
+	})
+	c, r := f.raw()
+	go io.WriteString(c, request("/f/predict", large('a'), plain)+request("/f/predict", large('b'), plain)+request("/f/predict", "small", plain)+request("/f/predict", large('c'), plain))
+	for _, want := range []string{"YTA=", "YjA=", "czQ=", "YzA="} { // a0, b0, s4, c0
+		if status, body := readAnswer(t, r); status != 200 || !strings.Contains(body, want) {
+			t.Errorf("%d %s, expected %s", status, body, want)
+		}
+	}
+	slots.awaitFreed(t)
+	if n := slots.given.Load(); n != 3 {
+		t.Errorf("%d slots, expected one for each large body", n)
+	}
+	if n := f.bodies.Used(); n != 0 {
+		t.Errorf("%d bytes of the budget are taken", n)
+	}
+}
+
+// A slot stays until the scheduler has released the query, also after the answer.
+func TestSlotIsHeldUntilReleased(t *testing.T) {
+	items := make(chan *scheduler.Item, 1)
+	f, slots := serveLaid(t, func(it *scheduler.Item) { items <- it }, withDefault("null"))
+	c, r := f.raw()
+	io.WriteString(c, request("/f/predict", large('a'), plain))
+	it := <-items
+	it.Owner.Answered(it, api.DeadlineExceeded)
+	if _, body := readAnswer(t, r); !strings.Contains(body, `"default":true`) {
+		t.Fatalf("answer %s", body)
+	}
+	if string(it.Inputs[0].Data) != large('a') || slots.held.Load() != 1 {
+		t.Fatal("the slot was freed while the scheduler held its query")
+	}
+	it.Owner.Released(it, api.OK)
+	slots.awaitFreed(t)
+}
+
+// What ends before it is a query gives its slot back: a client that leaves, a request that is refused, a function that fails.
+func TestSlotsOfRequestsThatEnd(t *testing.T) {
+	f, slots := serveLaid(t, func(it *scheduler.Item) { querytest.End(it, api.OK, []byte("ok")) })
+	c, _ := f.raw()
+	io.WriteString(c, request("/f/predict", large('a'), plain)[:200<<10])
+	slots.await(t, func() bool { return slots.given.Load() > 0 })
+	c.Close()
+	slots.awaitFreed(t)
+
+	c, r := f.raw()
+	io.WriteString(c, request("/f/predict", large('a'), plain, "Xebec-Slo-Ms: never\r\n"))
+	if status, body := readAnswer(t, r); status != 400 {
+		t.Errorf("%d %s", status, body)
+	}
+	slots.awaitFreed(t)
+}
+
+// A client that is slow to send its body is moved to memory of its own, and served.
+func TestSlowBodiesLeaveTheirSlots(t *testing.T) {
+	f, slots := serveLaid(t, func(it *scheduler.Item) {
+		querytest.End(it, api.OK, fmt.Append(nil, string(it.Inputs[0].Data) == large('a')))
+	})
+	c, r := f.raw()
+	whole := request("/f/predict", large('a'), plain)
+	io.WriteString(c, whole[:100<<10])
+	slots.awaitFreed(t)
+	io.WriteString(c, whole[100<<10:])
+	if status, body := readAnswer(t, r); status != 200 || !strings.Contains(body, "dHJ1ZQ==") {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+// Bodies that are no raw input of one model have no slot.
+func TestBodiesThatHaveNoSlot(t *testing.T) {
+	f, slots := serveLaid(t, func(it *scheduler.Item) { querytest.End(it, api.OK, []byte("ok")) })
+	c, r := f.raw()
+	text := `{"input":"` + large('x') + `"}`
+	for _, req := range []string{
+		request("/f/predict", text, "Content-Type: application/json\r\n"),
+		request("/f/predict", large('x'), plain, "Content-Encoding: br\r\n"),
+		request("/g/predict", large('x'), plain),
+		request("/f/feedback", text, plain),
+		"PUT" + strings.TrimPrefix(request("/f/predict", large('x'), plain), "POST"),
+	} {
+		go io.WriteString(c, req)
+		if status, _ := readAnswer(t, r); status == 200 {
+			continue
+		}
+		c.Close() // some refusals end the connection
+		c, r = f.raw()
+	}
+	slots.none.Store(true)
+	go io.WriteString(c, request("/f/predict", large('x'), plain))
+	if status, body := readAnswer(t, r); status != 200 {
+		t.Errorf("without room in the segment: %d %s", status, body)
+	}
+	if n := slots.given.Load(); n != 0 {
+		t.Errorf("%d slots were given", n)
+	}
+}
