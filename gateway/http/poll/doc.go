@@ -2,7 +2,7 @@
 //
 // # Who has a socket
 //
-// Each [Socket] lies in the epoll set of one poller, once, edge-triggered, for its whole life. A poller takes all events of a batch,
+// Each [Socket] lies in the epoll set of one poller, once, edge-triggered, for its whole life in this process. A poller takes all events of a batch,
 // reads each ready socket once into a buffer of its own, and passes the bytes to the socket's [Owner]. An idle socket has no goroutine,
 // no buffer and one descriptor. The owner must not block; there are two ways to stop the poller from reading on:
 //
@@ -12,6 +12,12 @@
 //
 // A goroutine waits on a channel that the poller signals, with a timer of its own. Sockets that no goroutine has share the poller's
 // timing wheel: [Socket.Alarm]. Moving an alarm later costs nothing: the old one fires, and the owner sets it again.
+//
+// # How a socket leaves
+//
+// [Group.PassOn] gives sockets to another process: a poller offers each before it reads it, so that what has come stays in the kernel and
+// goes along. The socket stays in the set until the other process has it ([Socket.Depart]), and goes on here if that one does not take it
+// ([Socket.Reclaim]).
 //
 // # How a poller sleeps
 //

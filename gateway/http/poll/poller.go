@@ -30,6 +30,7 @@ type Group struct {
 	pollers []*poller
 	next    atomic.Uint32
 	wg      sync.WaitGroup
+	pass    atomic.Pointer[func(o Owner, fd int) bool] // of PassOn; nil: none
 }
 
 // New starts n pollers. now is a monotonic clock.
@@ -192,6 +193,9 @@ func (p *poller) rouse() (stopped bool) {
 
 // process reads a socket once, unless it is not the poller's to read.
 func (p *poller) process(s *Socket, now api.Nanos) {
+	if pass := p.group.pass.Load(); pass != nil && s.offer(*pass) {
+		return
+	}
 	s.mu.Lock()
 	if s.closed || s.taken || s.held || !s.ready && s.Len() == 0 {
 		s.mu.Unlock()

@@ -157,9 +157,12 @@ func (s *Socket) Give() bool {
 			s.mu.Unlock()
 			return false
 		}
-		if !s.ready {
+		if passes := s.poller.group.passes(); passes || !s.ready {
 			s.taken = false
 			s.mu.Unlock()
+			if passes {
+				s.poller.push(s)
+			}
 			s.unref()
 			return true
 		}
@@ -200,7 +203,7 @@ func (s *Socket) Free() {
 	s.held = false
 	more := s.wantsPollerLocked()
 	s.mu.Unlock()
-	if more {
+	if more || s.poller.group.passes() {
 		s.poller.push(s)
 	}
 	s.unref()
