@@ -21,5 +21,9 @@
 // The accepting process divides, and the other one does not accept beside it: two processes that accept from one socket would get what
 // the scheduler gives each of them, and the connections that one of them has accepted end with it.
 //
+// Connections that are accepted and in use can go to another process as well: an [Outlet] passes on each with what its server knows of
+// it, and an [Inlet] takes it. It belongs to the first process until the second one has said that it has it, so that none is lost where
+// the second one has no room or ends. What comes is checked: it is a connection that such a port could have accepted, or it is refused.
+//
 // The package knows nothing of what is spoken on the connections.
 package accept
