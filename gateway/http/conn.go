@@ -213,21 +213,12 @@ func (c *conn) Flush() error {
 
 // adopt takes a new connection, which has a descriptor.
 func (s *Server) adopt(nc net.Conn) {
-	c := &conn{server: s, wake: make(chan struct{}, 1)}
-	c.exchange.init(s, c)
+	c := s.newConn()
 	if !s.track(c) {
 		_ = nc.Close()
 		return
 	}
-	now := s.edge.loop.now()
-	c.since.Store(int64(now))
-	if s.pollers.Adopt(&c.Socket, nc.(interface{ Fd() int }).Fd(), nc.LocalAddr(), nc.RemoteAddr(), c) != nil {
-		s.untrack(c)
-		return
-	}
-	if limit := s.edge.loop.limits.FirstByte; limit > 0 {
-		c.Alarm(now + limit)
-	}
+	s.begin(c, nc, 0)
 }
 
 // idleLimit is how long the connection may wait for a request; 0: for ever.

@@ -51,6 +51,11 @@
 //
 // # The end
 //
+// Where another process takes over, HandOver moves the connections in clear text to it (handover.go), each between two requests: a
+// poller sends the descriptor instead of reading it, so what the client has sent by then goes along. The other process counts the
+// connection against its own limit before it answers that it has it, and until then it is this one's. Connections with TLS or HTTP/2, and
+// all where that process takes none, close with their next answer.
+//
 // Shutdown stops accepting, waits until every accepted request is answered, and closes the connections. When a client
 // disconnects, its queued queries are cancelled.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -70,6 +71,7 @@ type Server struct {
 	transport network.Transporter // Hertz's transport, which it makes in hertz.New
 	port      port
 	served    chan struct{}
+	polling   chan struct{} // closed when there are pollers
 	draining  atomic.Bool
 	date      atomic.Pointer[[]byte] // the head of an answer up to its content type, with the current Date
 	literals  []literal
@@ -84,6 +86,8 @@ type Server struct {
 	conns     map[*conn]struct{}
 	encrypted map[*trackedConn]struct{}
 	http2     *h2.Server // made when the server begins to serve
+	handovers map[io.Closer]struct{}
+	ended     bool // no handover may begin
 }
 
 // literal is the beginning that the paths of a route share.
@@ -114,7 +118,7 @@ func New(cfg Config) (*Server, error) {
 	routes := []dialect.Route{
 		{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}, {Method: "GET", Path: "/openapi.yaml", Serve: Description()},
 	}
-	s := &Server{cfg: cfg, served: make(chan struct{}), conns: map[*conn]struct{}{}, encrypted: map[*trackedConn]struct{}{}, nonBlocking: map[string]bool{}}
+	s := &Server{cfg: cfg, served: make(chan struct{}), polling: make(chan struct{}), handovers: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}, encrypted: map[*trackedConn]struct{}{}, nonBlocking: map[string]bool{}}
 	for _, d := range cfg.Dialects {
 		for _, r := range d.Routes(cfg.Path) {
 			routes = append(routes, r)
@@ -250,6 +254,7 @@ func (s *Server) AwaitClosed(ctx context.Context) error {
 // Answers sent meanwhile close their connection.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.CloseAfterAnswers()
+	s.endHandovers()
 	stopping, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() {

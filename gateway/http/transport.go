@@ -51,6 +51,7 @@ func (t *transporter) ListenAndServe(network.OnData) error {
 	}
 	defer pollers.Close()
 	t.server.pollers = pollers
+	close(t.server.polling)
 	if err := poll.Accept(ln, t.closed, t.server.adopt); err != nil {
 		return fmt.Errorf("listen on %s: %w", t.listener.Addr(), err)
 	}

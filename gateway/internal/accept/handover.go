@@ -103,14 +103,14 @@ func NewInlet(from *os.File, local net.Addr) (*Inlet, error) {
 }
 
 // Next waits for a connection. It is like one of [Pollable], and is not to be read before Taken has returned nil. io.EOF: there will be no
-// more. After any other error the caller closes the inlet: the other process then keeps what was not taken.
+// more; os.ErrClosed: Close was called. After any other error the caller closes the inlet: the other process then keeps what was not taken.
 func (i *Inlet) Next() (net.Conn, Kept, error) {
 	fd, kept, err := -1, Kept{}, error(nil)
-	if ended := i.raw.Read(func(from uintptr) bool {
+	if closed := i.raw.Read(func(from uintptr) bool {
 		fd, kept, err = receiveKept(int(from))
 		return !errors.Is(err, unix.EAGAIN)
-	}); ended != nil {
-		return nil, kept, ended
+	}); closed != nil {
+		return nil, kept, os.ErrClosed // there is no other error of Read itself
 	}
 	if err != nil {
 		return nil, kept, err
