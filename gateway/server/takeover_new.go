@@ -50,6 +50,8 @@ type predecessor struct {
 	over    chan struct{} // closed when the old process is gone
 	share   chan *os.File // capacity 1: where a share of the connections comes from
 
+	connections chan *os.File // capacity 1: where those that clients keep come from
+
 	mu     sync.Mutex
 	reason string // of its abort
 }
@@ -67,10 +69,10 @@ func (s *Server) meet(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--takeover: no gateway answers in %s: start without --takeover if none runs there: %w", dir.path, err)
 	}
-	b := &predecessor{conn: conn, machine: takeover.Taker(), files: map[string]*os.File{}, events: make(chan takeover.Event, 8), over: make(chan struct{}), share: make(chan *os.File, 1)}
+	b := &predecessor{conn: conn, machine: takeover.Taker(), files: map[string]*os.File{}, events: make(chan takeover.Event, 8), over: make(chan struct{}), share: make(chan *os.File, 1), connections: make(chan *os.File, 1)}
 	s.before = b
 	s.onClose(func() error { err := conn.Close(); b.reading.Wait(); b.closeFiles(); return err })
-	if err := conn.Send(takeover.KindHello, takeover.Hello{Version: takeover.Version, Program: s.cfg.Version, Canary: s.cfg.Canary}); err != nil {
+	if err := conn.Send(takeover.KindHello, takeover.Hello{Version: takeover.Version, Program: s.cfg.Version, Canary: s.cfg.Canary, Connections: s.canTakeConnections()}); err != nil {
 		return fmt.Errorf("--takeover: %w", err)
 	}
 	if err := conn.SetReceiveDeadline(time.Now().Add(greetWithin)); err != nil {
@@ -141,10 +143,12 @@ func (b *predecessor) take(name string) *os.File {
 }
 
 func (b *predecessor) closeFiles() {
-	select {
-	case f := <-b.share:
-		f.Close()
-	default:
+	for _, c := range []chan *os.File{b.share, b.connections} {
+		select {
+		case f := <-c:
+			f.Close()
+		default:
+		}
 	}
 	for _, f := range b.files {
 		f.Close()
@@ -195,6 +199,9 @@ func (s *Server) follow() {
 				b.share <- files[0]
 				files = nil
 			}
+			if err == nil && f.Kind == takeover.KindConnections {
+				err, files = b.connect(files), nil
+			}
 			for _, file := range files {
 				file.Close()
 			}
@@ -244,6 +251,7 @@ func (s *Server) hear(f takeover.Frame) error {
 		if err := s.path.Inherit(f.Payload); err != nil {
 			s.log.Warn("a query that the process before has answered is forgotten", zap.Error(err))
 		}
+	case takeover.KindConnections: // follow has taken the socket
 	case takeover.KindDone:
 		return errDone
 	default:
@@ -372,6 +380,7 @@ func (s *Server) tookOver() {
 	s.askOther(b.conn)
 	_, _ = b.machine.Next(takeover.Done)
 	_ = b.conn.Send(takeover.KindServing, nil) // if it fails, the old process is gone
+	s.inBackground(s.takeConnections)
 	s.inBackground(func() {
 		select {
 		case <-b.over:

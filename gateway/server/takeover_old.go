@@ -167,7 +167,7 @@ func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
 		_ = conn.Send(takeover.KindAbort, takeover.Abort{Reason: "another process is taking over already"})
 		return
 	}
-	g := &giver{Server: s, conn: conn, machine: takeover.Giver(), events: make(chan takeover.Event, 8), decided: make(chan struct{})}
+	g := &giver{Server: s, conn: conn, machine: takeover.Giver(), events: make(chan takeover.Event, 8), decided: make(chan struct{}), takesConnections: hello.Connections}
 	if g.canary = hello.Canary; g.canary != nil {
 		g.machine = takeover.GiverWithCanary()
 		if s.handover != nil {
@@ -210,6 +210,8 @@ type giver struct {
 	events  chan takeover.Event
 	decided chan struct{}
 	thaw    func()
+
+	takesConnections bool // the new process takes those that clients keep
 
 	canary   *takeover.Canary // nil: the new process takes over at once
 	share    *accept.Share    // nil: it has none
@@ -493,9 +495,9 @@ func (g *giver) reclaim(why error) {
 // drain leaves new connections to the new process.
 func (g *giver) drain() {
 	if g.function != nil {
-		g.http.CloseAfterAnswers()
 		g.function.Stop()
 		g.endShare()
+		g.handOver()
 	}
 	if g.admin != nil {
 		g.admin.Stop()

@@ -8,6 +8,7 @@
 //	   ◀── release ─────────────────────────────────────────
 //	   takes the store, begins to accept
 //	   ── serving ══════════════════════════════════════════▶  the commit point: stops accepting, and drains
+//	   ◀── connections: the socket that they come over ─────   clients keep them
 //	   ◀═ calls: what is learned and remembered ════════════▶
 //	   ◀── past: the queries that feedback may name ────────
 //	   ◀── done ────────────────────────────────────────────   ends

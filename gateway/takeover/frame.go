@@ -36,6 +36,8 @@ const (
 	KindProgress
 	KindResult // the answer to the command line
 	KindTry    // with the socket that the share of the connections comes from
+	// KindConnections comes after the commit point, with the socket that the connections which clients keep come from.
+	KindConnections
 	kinds
 )
 
@@ -45,6 +47,8 @@ type Hello struct {
 	Program string `json:"program"`
 	// Canary: the process first wants a share of the connections; nil: it does not.
 	Canary *Canary `json:"canary,omitempty"`
+	// Connections: the process can take connections that clients keep.
+	Connections bool `json:"connections,omitempty"`
 }
 
 // Canary is how a new process is tried.
