@@ -28,6 +28,8 @@
 // drain, and their processes end. What was learned is written to the store, as far as it answers. The reaper ends last. However a
 // gateway ends, the reaper outlives it just long enough to end every replica, so nothing is left behind.
 //
+// A gateway that another process has replaced does not wait for its clients: their kept connections have gone to that one (handover.go).
+//
 // # What it never does
 //
 // It is not on the path of a query. It decides nothing about versions, replicas or declarations. It keeps nothing of what a gateway
