@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/xebec-serving/xebec/bench/internal/gateway"
 	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/bench/loadgen"
@@ -23,7 +25,7 @@ const (
 	takeoverRate = 2000
 	// takeoverConnections bounds each half. At 1,000 requests a second and 1 ms each, one or two are used.
 	takeoverConnections = 64
-	// takeoverDrain is the old process's --drain-timeout: idle connections are closed then.
+	// takeoverDrain is the old process's --drain-timeout. The load goes on for as much longer.
 	takeoverDrain = 2 * time.Second
 	// takeoverWithin is more than a takeover needs.
 	takeoverWithin = 2 * time.Minute
@@ -179,9 +181,18 @@ func upgrade(ctx context.Context, cfg config, dataDir string, t *Takeover, old i
 	return pid, err
 }
 
-// ended waits until a process has ended.
+// ended waits until a process has ended. Its parent, which may be process 1, may take notice later.
 func ended(ctx context.Context, pid int) error {
+	process, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("watch process %d: %w", pid, err)
+	}
+	defer unix.Close(process)
 	return runner.Until(ctx, pollServing, takeoverWithin, fmt.Sprintf("process %d has ended", pid), func(context.Context) (bool, error) {
-		return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH), nil
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, 0)
+		return err == nil && n == 1, nil
 	})
 }
