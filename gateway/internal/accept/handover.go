@@ -28,6 +28,24 @@ const (
 	takenMark  = 't'
 )
 
+// append appends the message of a connection.
+func (k Kept) append(b []byte) []byte {
+	mark := byte(markFresh)
+	if k.Served {
+		mark = markServed
+	}
+	return binary.LittleEndian.AppendUint64(append(b, mark), uint64(max(0, k.Waited)))
+}
+
+// parseKept parses the message of a connection, and reports whether it is one.
+func parseKept(b []byte) (Kept, bool) {
+	if len(b) != keptBytes || b[0] != markFresh && b[0] != markServed {
+		return Kept{}, false
+	}
+	k := Kept{Served: b[0] == markServed, Waited: time.Duration(binary.LittleEndian.Uint64(b[1:]))}
+	return k, k.Waited >= 0
+}
+
 // Outlet passes kept connections to another process, over a socket. A connection is this process's until that one has said that it has
 // taken it. If the socket ends first, that process has not got it, and has not read from it.
 type Outlet struct {
@@ -51,14 +69,10 @@ func NewOutlet() (_ *Outlet, there *os.File, err error) {
 
 // Pass sends a connection, without waiting. Its descriptor stays open. The caller bounds how many are on their way.
 func (o *Outlet) Pass(fd int, k Kept) error {
-	var message [keptBytes]byte
-	if message[0] = markFresh; k.Served {
-		message[0] = markServed
-	}
-	binary.LittleEndian.PutUint64(message[1:], uint64(k.Waited))
+	message := k.append(nil)
 	var sent error
 	closed := o.raw.Control(func(to uintptr) {
-		sent = unix.Sendmsg(int(to), message[:], unix.UnixRights(fd), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		sent = unix.Sendmsg(int(to), message, unix.UnixRights(fd), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	})
 	return errors.Join(closed, sent)
 }
@@ -151,8 +165,8 @@ func receiveKept(from int) (fd int, k Kept, err error) {
 		return -1, k, err
 	}
 	fds := descriptors(oob[:oobn])
-	if len(fds) == 1 && n == keptBytes && (message[0] == markFresh || message[0] == markServed) {
-		k = Kept{Served: message[0] == markServed, Waited: max(0, time.Duration(binary.LittleEndian.Uint64(message[1:])))}
+	k, ok := parseKept(message[:n])
+	if ok && len(fds) == 1 {
 		return fds[0], k, nil
 	}
 	for _, fd := range fds {
@@ -161,7 +175,7 @@ func receiveKept(from int) (fd int, k Kept, err error) {
 	if len(fds) == 0 {
 		return -1, k, errors.New("a connection of the other process did not come: this one is out of descriptors (ulimit -n, LimitNOFILE)")
 	}
-	return -1, k, fmt.Errorf("the other process sent %d bytes and %d descriptors: expected %d and 1", n, len(fds), keptBytes)
+	return -1, k, fmt.Errorf("the other process sent %q and %d descriptors: expected %d bytes that say what a connection has had, and 1 descriptor", message[:n], len(fds), keptBytes)
 }
 
 // descriptors are those that came with a message.

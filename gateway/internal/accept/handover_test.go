@@ -181,6 +181,7 @@ func TestInletRefuses(t *testing.T) {
 		{"a short message", "f1234567", []int{fd}},
 		{"a long message", "f123456789", []int{fd}},
 		{"another mark", "x12345678", []int{fd}},
+		{"a time below 0", "f1234567\xff", []int{fd}},
 	} {
 		out, in := passage(t)
 		var rights []byte
@@ -195,4 +196,17 @@ func TestInletRefuses(t *testing.T) {
 			t.Errorf("%s is taken", c.name)
 		}
 	}
+}
+
+// A message is taken only if this program could have made it.
+func FuzzParseKept(f *testing.F) {
+	f.Add(Kept{Served: true, Waited: time.Hour}.append(nil))
+	f.Add(Kept{}.append(nil))
+	f.Add([]byte("s1234567"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		k, ok := parseKept(b)
+		if again := k.append(nil); ok && string(again) != string(b) {
+			t.Errorf("%q is taken as %+v, which is %q", b, k, again)
+		}
+	})
 }
