@@ -174,6 +174,38 @@ def test_python_ints_fit_where_their_values_do(start):
     gw.stop()
 
 
+@pytest.mark.parametrize(
+    "outputs, fits, wrong",
+    [
+        ("int32[]", "np.array([2**31 - 1, -(2**31)])", ["np.array([2**31, 0])", "np.array([0, -(2**40)])", "[2**40, 1]"]),
+        ("int64[]", "np.array([2**63 - 1, 0], 'uint64')", ["np.array([2**63, 0], 'uint64')"]),
+        ("uint8[]", "np.array([255, 0], 'uint64')", ["np.array([256, 0], 'uint64')", "[256, 0]", "[2**70, 0]"]),
+        ("int16[-1]", "[np.array([1]), np.array([], int)]", ["[np.array([40000]), [1]]", "np.array([[1], [40000]])"]),
+    ],
+    ids=["int32", "int64", "uint8", "ragged"],
+)
+def test_integers_are_not_wrapped(start, outputs, fits, wrong):
+    gw = start("import xebec, numpy as np\nxebec.serve(lambda batch: eval(batch[0]))\n", "bytes[]", outputs)
+    r, got = gw.predict([fits] * 2)
+    assert r.status == p.OK and [np.asarray(x).tolist() for x in got] == [np.asarray(x).tolist() for x in eval(fits)]
+    for case in wrong:
+        r, text = gw.predict([case] * 2)
+        assert r.status == p.BAD_OUTPUT and f"outside the range of {outputs.split('[')[0]}" in text, (case, text)
+    gw.stop()
+
+
+def test_masked_arrays(start):
+    """The value behind a mask is not a prediction."""
+    source = "import xebec, numpy as np\nxebec.serve(lambda batch: eval(batch[0]))\n"
+    for outputs, array in (("float32[]", "np.ma.array([1.0, 2.0], mask={})"), ("float32[-1]", "np.ma.array([[1.0], [2.0]], mask={})")):
+        gw = start(source, "bytes[]", outputs)
+        r, got = gw.predict([array.format([0, 0] if outputs == "float32[]" else [[0], [0]])] * 2)
+        assert r.status == p.OK and np.ravel(got).tolist() == [1.0, 2.0]
+        r, text = gw.predict([array.format([0, 1] if outputs == "float32[]" else [[0], [1]])] * 2)
+        assert r.status == p.BAD_OUTPUT and "masked elements, which have no value: use .filled(VALUE)" in text, text
+        gw.stop()
+
+
 def test_contexts_and_confidences(start):
     source = """
 import xebec

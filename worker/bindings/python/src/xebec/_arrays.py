@@ -21,23 +21,45 @@ _ndarray = np.ndarray
 
 
 def castable(what: str, value: Any, dtype: Any, noun: str) -> Any:
-    """Returns value as an array that may be assigned to dtype under numpy's same_kind rule, or raises BadOutput."""
+    """Returns value as an array that may be assigned to dtype under numpy's same_kind rule, or raises BadOutput.
+
+    Integers must fit: same_kind alone would wrap those that do not.
+    """
     try:
         array = np.asarray(value)
     except Exception as e:  # an object's __array__ may fail in any way
         raise BadOutput(f"{what}: {noun} is {describe(value)}, which numpy cannot convert to an array: {e}") from e
-    if array.dtype == dtype or np.can_cast(array.dtype, dtype, "same_kind"):
+    if type(value) is not _ndarray and isinstance(value, _ndarray) and np.ma.is_masked(value):
+        raise BadOutput(f"{what}: {noun} has masked elements, which have no value: use .filled(VALUE)")
+    if array.dtype == dtype:
         return array
     if not isinstance(value, _ndarray) and array.size == 0:
         return array.astype(dtype, casting="unsafe")  # numpy makes [] float64
-    if array.dtype.kind in "iu" and dtype.kind in "iu" and not hasattr(value, "dtype"):
+    same_kind = np.can_cast(array.dtype, dtype, "same_kind")
+    if array.dtype.kind in "iu" and dtype.kind in "iu" and array.size and not np.can_cast(array.dtype, dtype):
         # Python's ints have no width: they fit if their values do.
-        info = np.iinfo(dtype)
-        if info.min <= int(array.min()) and int(array.max()) <= info.max:
-            return array.astype(dtype, casting="unsafe")
-        raise BadOutput(f"{what}: {noun} has values outside the range of {dtype}")
-    hint = f"; convert it, for example with .astype({str(dtype)!r})" if array.dtype.kind != "O" else ""
+        if same_kind or not hasattr(value, "dtype"):
+            info = np.iinfo(dtype)
+            if info.min <= int(array.min()) and int(array.max()) <= info.max:
+                return array.astype(dtype, casting="unsafe")
+            raise BadOutput(f"{what}: {noun} has values outside the range of {dtype}")
+    if same_kind:
+        return array
+    if array.dtype.kind == "O":
+        raise BadOutput(f"{what}: {noun} {_not_numbers(value, array, dtype)}")
+    hint = f"; convert it, for example with .astype({str(dtype)!r})"
     raise BadOutput(f"{what}: {noun} is {describe(value)}: {array.dtype} does not cast to {dtype}{hint}")
+
+
+def _not_numbers(value: Any, array: Any, dtype: Any) -> str:
+    """Says why value, of which numpy made an array of objects, is no tensor: it names the first element that is no
+    number."""
+    if array.ndim == 0:
+        return f"is {describe(value)}; expected an array, or a list of numbers"
+    for at in np.ndindex(array.shape):
+        if not isinstance(array[at], (int, float, complex, np.number, np.bool_)):
+            return f"is {describe(value)}, whose element {list(at)} is {describe(array[at])}; expected numbers"
+    return f"has values outside the range of {dtype}"  # numpy keeps ints of more than 64 bits as objects
 
 
 class FixedArrays:

@@ -82,6 +82,10 @@ class Model:
             return [returned[name] for name in names]
         if len(names) == 1:
             return [returned]
+        if isinstance(returned, list) and returned and all(isinstance(item, dict) for item in returned):
+            raise BadOutput(
+                f"predict returned a list of {len(returned)} dicts; expected one dict with the keys {names}, whose values hold all queries'"
+            )
         if not isinstance(returned, tuple) or len(returned) != len(names):
             raise BadOutput(
                 f"predict returned {describe(returned)}; expected a dict with the keys {names}, or a tuple in this order"

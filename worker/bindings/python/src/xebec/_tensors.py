@@ -100,6 +100,8 @@ def describe(value: object) -> str:
     """Describes a value in a few words, for messages to model authors."""
     if value is None:
         return "None (is a return missing?)"
+    if isinstance(value, float) and value != value:
+        return "float nan"
     kind = type(value).__name__
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
     if dtype is not None and shape is not None:
