@@ -39,6 +39,14 @@ type QuietReporter interface {
 	QuietUnsupported() error
 }
 
+// Adviser is a Runtime that knows which errors of a model may come from what the runtime keeps its replicas from. Without
+// it, errors are shown as they are.
+type Adviser interface {
+	// Advise returns one sentence for each restriction of the launch that text seems to be about, and what to do; nil if
+	// there is none. It is called for every description of a replica with an error.
+	Advise(l Launch, text string) []string
+}
+
 // IsolationReporter is an Instance that knows what it is isolated by. Without it, nothing is said about isolation.
 type IsolationReporter interface {
 	// Isolation returns the names of the layers that the replica has, and one sentence for each that it asked for and

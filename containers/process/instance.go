@@ -52,6 +52,7 @@ type instance struct {
 	exited   chan struct{}
 
 	streams []outputStream
+	hinter  *hinter // one of the streams' ends; nil without hints
 	pumping sync.WaitGroup
 }
 
@@ -133,7 +134,8 @@ func (in *instance) Raise() error {
 func (in *instance) openStreams(l containers.Launch) (writeEnds []int, err error) {
 	stderr := l.Stderr
 	if hints := hintsFor(l); stderr != nil && len(hints) > 0 {
-		stderr = &hinter{to: stderr, hints: hints}
+		in.hinter = &hinter{to: stderr, hints: hints}
+		stderr = in.hinter
 	}
 	for _, to := range []io.Writer{l.Stdout, stderr} {
 		var end int
@@ -225,6 +227,9 @@ func (in *instance) finish(exit containers.Exit) {
 		_ = s.file.SetReadDeadline(deadline)
 	}
 	in.pumping.Wait()
+	if in.hinter != nil {
+		in.hinter.end(exit)
+	}
 	if in.group != nil {
 		exit = in.explain(exit, in.group.Events(), in.killed.Load())
 		in.ungroup()

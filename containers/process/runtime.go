@@ -43,6 +43,7 @@ var (
 	_ containers.Preloader     = (*Runtime)(nil)
 	_ containers.LimitReporter = (*Runtime)(nil)
 	_ containers.QuietReporter = (*Runtime)(nil)
+	_ containers.Adviser       = (*Runtime)(nil)
 )
 
 var errRuntimeClosed = errors.New("processes can no longer be started: the gateway is stopping")

@@ -174,3 +174,35 @@ func TestLessonsWaitBounded(t *testing.T) {
 		}
 	}
 }
+
+// adviser is a runtime whose replicas have no network.
+type adviser struct{ containerstest.Idle }
+
+func (adviser) Advise(l containers.Launch, text string) []string {
+	if l.Model.Name == "m" && strings.Contains(text, "unreachable") {
+		return []string{"set run.network"}
+	}
+	return nil
+}
+
+// What a runtime knows of a model's error stands below it.
+func TestLastErrorWithAdvice(t *testing.T) {
+	h := newHost(t)
+	h.Runtime = adviser{}
+	d := deploy(t, h, sleeper)
+	for _, tc := range []struct{ said, want string }{
+		{"", ""},
+		{"model_error: ValueError", "model_error: ValueError"},
+		{"model_error: unreachable\nTraceback\n", "model_error: unreachable\nTraceback\nset run.network"},
+	} {
+		d.mu.Lock()
+		d.launches = map[uint64]*launch{7: {lastError: tc.said}}
+		d.mu.Unlock()
+		if got := d.replicaStatus(containers.Status{Replica: 7}, nil).LastError; got != tc.want {
+			t.Errorf("%q: %q, expected %q", tc.said, got, tc.want)
+		}
+	}
+	d.mu.Lock()
+	d.launches = nil
+	d.mu.Unlock()
+}

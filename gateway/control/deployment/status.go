@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
@@ -112,6 +113,9 @@ func (d *Deployment) replicaStatus(st containers.Status, scheduled map[uint64]sc
 		}
 	}
 	d.mu.Unlock()
+	if r.LastError != "" {
+		r.LastError = d.advised(r.LastError)
+	}
 	if s, ok := scheduled[st.Replica]; ok {
 		r.Cap, r.Outstanding = s.Cap, s.Queries
 		mean := 0.0
@@ -123,6 +127,17 @@ func (d *Deployment) replicaStatus(st containers.Status, scheduled map[uint64]sc
 		}
 	}
 	return r
+}
+
+// advised is a worker's text, with what the runtime knows of it below.
+func (d *Deployment) advised(text string) string {
+	l := d.launch()
+	if r, ok := containers.As[containers.Adviser](d.h.Runtime, l); ok {
+		for _, advice := range r.Advise(l, text) {
+			text = strings.TrimRight(text, "\n") + "\n" + advice
+		}
+	}
+	return text
 }
 
 // CountsByCode names the counts that are not zero; counts is indexed by api.Code.
