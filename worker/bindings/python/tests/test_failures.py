@@ -28,7 +28,7 @@ def rejected(gw, expression, n=2):
                 "np.zeros((2, 2), complex)": "complex128 does not cast to float32",
                 "['a', 'b']": "does not cast to float32",
                 "[[1, 2], [3]]": "which numpy cannot convert to an array",
-                "[[1, None], [3, 4]]": "the value is list of length 2, whose element [0, 1] is None (is a return missing?); expected numbers",
+                "[[1, None], [3, 4]]": "list of length 2, whose element [0, 1] is None (is a return missing?); expected numbers",
                 "[{'output': 1.0}, {'output': 2.0}]": "whose element [0] is dict with the keys ['output']; expected numbers",
                 "(x for x in [1, 2])": "the value is generator; expected an array, or a list of numbers",
                 "[2**70, 1]": "the value has values outside the range of float32",
@@ -71,7 +71,7 @@ def rejected(gw, expression, n=2):
             {"a": "int64[]", "b": "int64[]"},
             {
                 "[[1, 2], [1, 2]]": "list of length 2; expected a dict with the keys ['a', 'b'], or a tuple in this order",
-                "[{'a': 1, 'b': 2}, {'a': 1, 'b': 2}]": "predict returned a list of 2 dicts; expected one dict with the keys ['a', 'b'], whose values hold all queries'",
+                "[{'a': 1, 'b': 2}, {'a': 1, 'b': 2}]": "a list of 2 dicts; expected one dict with the keys ['a', 'b']",
                 "([1, 2],)": "tuple of length 1; expected a dict",
                 "{'a': [1, 2], 'c': [1, 2]}": "dict with the keys ['a', 'c']; the declared outputs are ['a', 'b']",
                 "([1, 2], [1, 2, 3])": "output 'b': predict returned an array of shape (3,); expected (2,)",

@@ -197,11 +197,11 @@ def test_integers_are_not_wrapped(start, outputs, fits, wrong):
 def test_masked_arrays(start):
     """The value behind a mask is not a prediction."""
     source = "import xebec, numpy as np\nxebec.serve(lambda batch: eval(batch[0]))\n"
-    for outputs, array in (("float32[]", "np.ma.array([1.0, 2.0], mask={})"), ("float32[-1]", "np.ma.array([[1.0], [2.0]], mask={})")):
+    for outputs, shape in (("float32[]", "(2,)"), ("float32[-1]", "(2, 1)")):
         gw = start(source, "bytes[]", outputs)
-        r, got = gw.predict([array.format([0, 0] if outputs == "float32[]" else [[0], [0]])] * 2)
+        r, got = gw.predict([f"np.ma.array([1.0, 2.0], mask=[0, 0]).reshape({shape})"] * 2)
         assert r.status == p.OK and np.ravel(got).tolist() == [1.0, 2.0]
-        r, text = gw.predict([array.format([0, 1] if outputs == "float32[]" else [[0], [1]])] * 2)
+        r, text = gw.predict([f"np.ma.array([1.0, 2.0], mask=[0, 1]).reshape({shape})"] * 2)
         assert r.status == p.BAD_OUTPUT and "masked elements, which have no value: use .filled(VALUE)" in text, text
         gw.stop()
 

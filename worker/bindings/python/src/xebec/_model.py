@@ -84,7 +84,8 @@ class Model:
             return [returned]
         if isinstance(returned, list) and returned and all(isinstance(item, dict) for item in returned):
             raise BadOutput(
-                f"predict returned a list of {len(returned)} dicts; expected one dict with the keys {names}, whose values hold all queries'"
+                f"predict returned a list of {len(returned)} dicts; "
+                f"expected one dict with the keys {names}, whose values hold all queries'"
             )
         if not isinstance(returned, tuple) or len(returned) != len(names):
             raise BadOutput(
