@@ -23,16 +23,17 @@ func (r *reaper) adopt(q request, release int) {
 	if zygote != nil && zygote.forked != nil { // it reports pids of its own namespace
 		parent, q.PID = zygote.pid, childOf(zygote.pid, inside)
 	}
-	if !r.adoptable(q, parent) {
+	st, ok := r.adoptable(q, parent)
+	if !ok {
 		r.answer(failure(q.ID, stepAdopt, unix.ESRCH)) // it ends with the descriptor
 		return
 	}
 	if step, err := r.confine(q.PID, q); err != nil {
-		_ = unix.Kill(-q.PID, unix.SIGKILL)
+		signalExactly(st, unix.SIGKILL) // it has no children yet
 		r.answer(failure(q.ID, step, err))
 		return
 	}
-	w := &worker{id: q.ID, pid: q.PID, lead: q.PID, marker: q.Marker, autogroup: -1, groups: q.Groups}
+	w := &worker{id: q.ID, pid: q.PID, lead: q.PID, first: st, marker: q.Marker, autogroup: -1, groups: q.Groups}
 	if q.Quiet {
 		if r.quietly != nil {
 			// It has one thread, and threads that it creates inherit from that.
@@ -53,14 +54,14 @@ func (r *reaper) adopt(q request, release int) {
 
 // adoptable reports whether the process is what the zygote claims, which is not trusted: a living child of this process,
 // or of its zygote's launcher, that is no worker yet, leads its group and its session, and has this launch's marker. The caller holds r.mu, so the
-// pid cannot be reused.
-func (r *reaper) adoptable(q request, parent int) bool {
+// pid of a child of this process cannot be reused; the stat identifies that of another one.
+func (r *reaper) adoptable(q request, parent int) (stat, bool) {
 	st, ok := readStat(q.PID)
 	if !ok || st.zombie || st.ppid != parent || st.pgrp != q.PID || r.byPID[q.PID] != nil {
-		return false
+		return stat{}, false
 	}
 	session, err := unix.Getsid(q.PID)
-	return err == nil && session == q.PID && marked(q.PID, q.Marker+"\x00")
+	return st, err == nil && session == q.PID && marked(q.PID, q.Marker+"\x00")
 }
 
 // childOf returns the pid of the child of parent whose pid in its own namespace is inside; 0 if there is none.

@@ -218,6 +218,9 @@ func (r *reaper) begun(w *worker, lead int, v verdict, zygote bool) {
 		return
 	}
 	w.lead = lead
+	if st, ok := readStat(lead); ok && st.ppid == w.pid { // else it has ended, and this may be another one
+		w.first = st
+	}
 	if zygote {
 		w.forked = map[int]*worker{}
 	}

@@ -98,8 +98,11 @@ type worker struct {
 	autogroup int
 	groups    cgroup.Places
 
-	// lead leads its process group and session. It is pid, unless pid is a launcher; 0 until that has reported.
-	lead int
+	// lead leads its process group and session. It is pid, unless pid is a launcher; 0 until that has reported. first
+	// identifies it where it is another one's child: its launcher reaps it, and then any process of the machine may get
+	// its pid. It is zero if it had ended when it was looked at.
+	lead  int
+	first stat
 	// quiet: it is to be lowered when its launcher has reported.
 	quiet bool
 	// forked are the processes that a zygote in a pid namespace has forked, by their pids in there; nil for others. They
@@ -294,20 +297,28 @@ func (r *reaper) signal(q request) {
 		w.kill()
 	case w.lead == 0: // it has not begun: there is nothing to finish
 		w.kill()
+	case w.reapedByLauncher():
+		signalExactly(w.first, unix.SIGTERM)
 	default:
 		_ = unix.Kill(w.lead, unix.SIGTERM)
 	}
 }
 
-// kill kills a worker, its process group and everything in its cgroup, if it has one. The caller holds r.mu.
+// reapedByLauncher reports whether the first process is not this process's child, so that its pid may be reused at any
+// time.
+func (w *worker) reapedByLauncher() bool { return w.inside || w.lead != w.pid }
+
+// kill kills a worker, its process group and everything in its cgroup, if it has one. The caller holds r.mu. No process
+// that has got a pid of the worker meanwhile is killed.
 func (w *worker) kill() {
-	if w.forked != nil && w.lead != 0 { // what a zygote has forked outlives it
-		_ = unix.Kill(-w.lead, unix.SIGKILL)
+	switch {
+	case w.inside: // a launcher kills the rest of its group before it reaps it
+		signalExactly(w.first, unix.SIGKILL)
+	case w.forked != nil && w.lead != 0: // the same; what a zygote has forked outlives it
+		signalExactly(w.first, unix.SIGKILL)
 		return
-	}
-	_ = unix.Kill(-w.pid, unix.SIGKILL)
-	if w.lead != 0 && w.lead != w.pid {
-		_ = unix.Kill(-w.lead, unix.SIGKILL)
+	default: // a launcher is the first process of a pid namespace: all others in there end with it
+		_ = unix.Kill(-w.pid, unix.SIGKILL)
 	}
 	w.groups.Kill()
 }
