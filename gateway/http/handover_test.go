@@ -341,3 +341,49 @@ func TestHandOverEnds(t *testing.T) {
 		t.Errorf("a server that has ended gives: %+v", m)
 	}
 }
+
+// What is on its way when a server ends is the other one's.
+func TestHandOverEndsOnTheWay(t *testing.T) {
+	by := make(chan string, 8)
+	first, second := named(t, "first", by), named(t, "second", by)
+	c, r := first.kept()
+	<-by
+	out, there, err := accept.NewOutlet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := hand(first, out)
+	first.wait(func(int) bool { return first.s.reads() }) // it was sent, and has no answer
+	if err := first.shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if m := <-given; m.taken != 0 || m.err != nil {
+		t.Errorf("the server that has ended has given %+v", m)
+	}
+	io.WriteString(c, asked)
+	if m := <-take(t, second, there); m.taken != 1 || m.err != nil {
+		t.Errorf("the other one has taken %+v", m)
+	}
+	second.open(r)
+	if who := <-by; who != "second" {
+		t.Errorf("the %s server answers", who)
+	}
+}
+
+// The other process is late if it has not taken a connection for a while, counted from the last one, or from when there was one to take.
+func TestHandOverIsLate(t *testing.T) {
+	began := time.Now()
+	h := &handover{moved: began}
+	if h.late(began.Add(time.Hour)) {
+		t.Error("nothing is on its way, and it is late")
+	}
+	h.sent = []*conn{nil}
+	for _, c := range []struct {
+		after time.Duration
+		late  bool
+	}{{0, false}, {passWithin, false}, {passWithin + 1, true}} {
+		if got := h.late(began.Add(c.after)); got != c.late {
+			t.Errorf("after %s: late %v", c.after, got)
+		}
+	}
+}
