@@ -60,7 +60,7 @@ func (s *service) predict(x dialect.Exchange) {
 	}
 	if err := c.read(x); err != nil {
 		c.Refuse()
-		failBody(x, err)
+		failBody(x, asJSON(x, err))
 		return
 	}
 	x.Submit(&c.Call)

@@ -184,6 +184,32 @@ func TestALargeRawBodyIsNotCopied(t *testing.T) {
 	}
 }
 
+// A body of bytes without their type is the first mistake with curl --data-binary and with an upload form.
+func TestBytesWithoutTheirType(t *testing.T) {
+	f := serve(t, querytest.Floats4, querytest.Sum)
+	const hint = ": send JSON, or bytes with the Content-Type application/octet-stream, text/plain, image/…, audio/… or video/…"
+	for _, c := range []struct {
+		name, kind, body, want string
+	}{
+		{"curl's default", "application/x-www-form-urlencoded", "\x89PNG\r\n", `(byte 0); the body is read as JSON, because its Content-Type is application/x-www-form-urlencoded` + hint},
+		{"a form", "multipart/form-data; boundary=x", "--x\r\n", `because its Content-Type is multipart/form-data` + hint},
+		{"none", "", "hello", `the body is read as JSON, because it has no Content-Type` + hint},
+		{"a long one", strings.Repeat("x", 100) + "/y", "hello", strings.Repeat("x", 64) + "…" + hint},
+		{"JSON", "application/json", "hello", `(byte 0)"`},
+		{"almost JSON", "application/x-www-form-urlencoded", ` {"input":[1`, `(byte 12)"`},
+		{"a list", "", "[1", `found an array (byte 0)"`},
+		{"another value", "", " 7", `found 7 (byte 1)"`},
+		{"empty", "", "", `(byte 0)"`},
+	} {
+		if a, body := f.post(predict, c.body, "Content-Type", c.kind); a.Status != 400 || !strings.Contains(body, c.want) {
+			t.Errorf("%s: %d %s lacks %s", c.name, a.Status, body, c.want)
+		}
+	}
+	if _, body := f.post("/f/feedback", "hello", "Content-Type", "text/plain"); strings.Contains(body, "octet-stream") {
+		t.Errorf("feedback is JSON only: %s", body)
+	}
+}
+
 func TestErrorsSayWhatWasWrong(t *testing.T) {
 	f := serve(t, querytest.Floats4, querytest.Sum)
 	for _, c := range []struct {

@@ -2,8 +2,10 @@ package native
 
 import (
 	"bytes"
+	"encoding/json"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/dialect"
 )
 
 // isRaw reports whether a body of this type is the input itself. All other bodies are parsed as JSON, also
@@ -24,6 +26,28 @@ var (
 	jsonType = []byte("application/json")
 	rawTypes = [][]byte{[]byte("application/octet-stream"), []byte("text/plain"), []byte("image/"), []byte("audio/"), []byte("video/")}
 )
+
+// maxTypeBytes bounds the client's Content-Type in an error.
+const maxTypeBytes = 64
+
+// asJSON is the error of a body that could not be read. If the body looks like no JSON at all, and its type does not say
+// that it is JSON, the error says why it was read as JSON: most such bodies are bytes without their type.
+func asJSON(x dialect.Exchange, err error) error {
+	kind, body := x.Header("Content-Type"), bytes.TrimLeft(x.Body(), " \t\r\n")
+	if isRaw(kind) || bytes.HasPrefix(kind, jsonType) || len(body) == 0 || body[0] == '{' || body[0] == '[' || json.Valid(body) {
+		return err
+	}
+	kind, _, _ = bytes.Cut(kind, []byte(";"))
+	why := "it has no Content-Type"
+	if len(kind) > maxTypeBytes {
+		kind = append(kind[:maxTypeBytes:maxTypeBytes], "…"...)
+	}
+	if len(kind) > 0 {
+		why = "its Content-Type is " + string(kind)
+	}
+	e := dialect.Error(err)
+	return api.Errorf(e.Code, "%w; the body is read as JSON, because %s: send JSON, or bytes with the Content-Type application/octet-stream, text/plain, image/…, audio/… or video/…", e, why)
+}
 
 // borrowBytes is the size from which a raw body is borrowed, not copied: the transport keeps it until the scheduler has
 // released the query. A smaller body is cheaper to copy than a goroutine is to keep waiting.
