@@ -80,7 +80,21 @@ func ParseDType(s string) (DType, error) {
 			return d, nil
 		}
 	}
+	if near, ok := otherDTypeNames[strings.ToLower(s)]; ok {
+		return InvalidDType, fmt.Errorf("unknown dtype %q: did you mean %q?", s, near)
+	}
+	if d, ok := ParseOIPDType(strings.ToUpper(s)); ok {
+		return InvalidDType, fmt.Errorf("unknown dtype %q: did you mean %q?", s, d)
+	}
 	return InvalidDType, fmt.Errorf("unknown dtype %q: expected one of %s", s, dtypeNames())
+}
+
+// otherDTypeNames are names of types in Python, C, SQL and pandas, with what they mean here. Beside them there are the
+// Open Inference Protocol's.
+var otherDTypeNames = map[string]string{
+	"half": "float16", "float": "float32", "single": "float32", "double": "float64",
+	"int": "int64", "integer": "int64", "long": "int64", "short": "int16", "byte": "uint8", "boolean": "bool",
+	"text": "string", "utf8": "string", "varchar": "string", "object": "string", "binary": "bytes", "blob": "bytes", "image": "bytes",
 }
 
 // ParseOIPDType reads the Open Inference Protocol's name of a type.

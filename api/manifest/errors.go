@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -99,13 +100,18 @@ func syntaxError(file string, data []byte, err error) Errors {
 			e.Line = n
 		}
 	}
+	tabbed := false
 	lines := strings.SplitN(string(data), "\n", e.Line+1)
 	if e.Line <= len(lines) {
 		line := lines[e.Line-1]
 		if body := strings.TrimLeft(line, " "); body != "" {
 			e.Column += len(line) - len(body)
+			tabbed = body[0] == '\t'
 		}
 	}
 	e.Message = "not YAML: " + text
+	if tabbed && !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) { // JSON may be indented with tabs
+		e.Message += ": indent with spaces, not with tabs"
+	}
 	return Errors{e}
 }
