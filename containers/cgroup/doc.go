@@ -17,12 +17,15 @@
 //
 // # Where groups are
 //
-//	<the gateway's cgroup>/xebec-<pid>-<start>/<model>-<number>           version 1: one for each replica that is limited
-//	<the gateway's cgroup>/xebec-<pid>-<start>/replicas/<model>-<number>  version 2: the same
-//	<the gateway's cgroup>/xebec-<pid>-<start>/gateway                    version 2: the gateway itself
+//	<the gateway's cgroup>/xebec-<pid>-<life>-<device>/<model>-<number>           version 1: one for each replica that is limited
+//	<the gateway's cgroup>/xebec-<pid>-<life>-<device>/replicas/<model>-<number>  version 2: the same
+//	<the gateway's cgroup>/xebec-<pid>-<life>-<device>/gateway                    version 2: the gateway itself
 //
-// Pid and start (in ticks since boot, proc_pid_stat(5)) identify a process uniquely. Open removes the directories of
-// processes that have ended, and kills what is left in their groups.
+// A gateway holds a shared lock of its directory (flock(2)) as long as it lives. Open removes the directories whose
+// exclusive lock it gets, and kills what is left in their groups. A pid would prove nothing: in another pid namespace it
+// is another process, or none. A lock is the same in every namespace, if both processes see one file system, which has the
+// number <device>; a directory with another one is left alone, as is one without a number, which earlier programs have made.
+// <life> is a random number of the process, because gateways in two namespaces may have one pid.
 //
 // Version 1 has a hierarchy for each controller (or a few), and the gateway's cgroup may differ between them:
 // Documentation/admin-guide/cgroup-v1. Version 2 has one hierarchy, with two rules that matter to users

@@ -73,13 +73,20 @@ func TestParseProc(t *testing.T) {
 }
 
 func TestParseName(t *testing.T) {
-	for name, want := range map[string]bool{
-		"xebec-12-345": true, "xebec-12": false, "xebec-12-": false, "xebec--345": false, "xebec-0-1": false, "xebec--1-1": false, "xebec-1-2-3": false,
-		"xebec-x-1": false, "user.slice": false, "": false,
+	type parsed struct {
+		device       uint64
+		isLocked, ok bool
+	}
+	for name, want := range map[string]parsed{
+		"xebec-12-345-26": {26, true, true}, "xebec-12-345": {0, false, true}, "xebec-12-345-0": {0, true, true},
+		"xebec-12": {}, "xebec-12-": {}, "xebec--345": {}, "xebec-0-1": {}, "xebec--1-1": {}, "xebec-1-2-3-4": {}, "xebec-1-2-": {}, "xebec-x-1": {}, "xebec-test-12": {}, "user.slice": {}, "": {},
 	} {
-		if pid, start, ok := parseName(name); ok != want || ok && (pid != 12 || start != 345) {
-			t.Errorf("%q: %d, %d, %v: expected %v", name, pid, start, ok, want)
+		if device, isLocked, ok := parseName(name); (parsed{device, isLocked, ok}) != want {
+			t.Errorf("%q: %d, %v, %v: expected %+v", name, device, isLocked, ok, want)
 		}
+	}
+	if device, isLocked, ok := parseName(baseName(12, 26)); device != 26 || !isLocked || !ok {
+		t.Errorf("%q: %d, %v, %v", baseName(12, 26), device, isLocked, ok)
 	}
 }
 

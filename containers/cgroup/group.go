@@ -101,11 +101,15 @@ func (m *Manager) Create(name string, limits containers.Limits) (*Group, error) 
 // remake makes the directories that groups are made in, if another Manager of this process has removed them.
 func (m *Manager) remake(h *hierarchy) error {
 	err := m.files.mkdir(h.groups)
-	switch {
-	case errors.Is(err, fs.ErrExist):
+	exists := errors.Is(err, fs.ErrExist)
+	if exists && m.isHeld(h) {
 		return nil
-	case errors.Is(err, fs.ErrNotExist):
+	}
+	if err == nil || exists || errors.Is(err, fs.ErrNotExist) {
 		err = m.makeParents(h)
+	}
+	if exists { // the other one has done the rest
+		return err
 	}
 	for _, r := range h.resources {
 		if err == nil {

@@ -340,29 +340,38 @@ func TestHostUnified(t *testing.T) {
 	}
 }
 
+// leave makes the directory of another gateway in a hierarchy, with a group and a process in it.
+func leave(t *testing.T, h hierarchy, life string) (base string, pid int) {
+	t.Helper()
+	device := h.base[strings.LastIndexByte(h.base, '-'):]
+	base = path.Join(h.own, prefix+strconv.Itoa(os.Getpid())+"-"+life+device)
+	for _, dir := range []string{base, base + "/m-1"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pid = forked(t, nil, "/bin/sleep", "1000")
+	if err := (Places{{Dir: base + "/m-1", Unified: h.unified}}).Add(pid); err != nil {
+		t.Fatal(err)
+	}
+	return base, pid
+}
+
+func hasEnded(pid int) bool {
+	b, _ := os.ReadFile(path.Join("/proc", strconv.Itoa(pid), "stat"))
+	return strings.Contains(string(b), ") Z ")
+}
+
 // A gateway that was killed with its reaper leaves groups behind, and processes in them.
 func TestHostLeft(t *testing.T) {
 	m := openHost(t)
 	for _, h := range m.hierarchies {
-		left := path.Join(h.own, "xebec-"+strconv.Itoa(os.Getpid())+"-1") // this pid with another start time
-		for _, dir := range []string{left, left + "/m-1"} {
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}
-		p := Place{Dir: left + "/m-1", Unified: h.unified}
-		pid := forked(t, nil, "/bin/sleep", "1000")
-		if err := (Places{p}).Add(pid); err != nil {
-			t.Fatal(err)
-		}
+		left, pid := leave(t, h, "1")
 		openHost(t)
 		if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: error %v, expected ErrNotExist", left, err)
 		}
-		until(t, "the end of the process left behind", func() bool {
-			b, _ := os.ReadFile(path.Join("/proc", strconv.Itoa(pid), "stat"))
-			return strings.Contains(string(b), ") Z ")
-		})
+		until(t, "the end of the process left behind", func() bool { return hasEnded(pid) })
 	}
 	if len(m.hierarchies) == 0 {
 		for _, r := range resources {
@@ -371,6 +380,55 @@ func TestHostLeft(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A gateway that holds its lock lives, whatever pid it has here. Its groups are left alone until it has ended.
+func TestHostLeftLives(t *testing.T) {
+	m := openHost(t)
+	for _, h := range m.hierarchies {
+		base, pid := leave(t, h, "2")
+		l, err := host("/").lock(base, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		openHost(t)
+		if _, err := os.Stat(base + "/m-1"); err != nil || hasEnded(pid) {
+			t.Errorf("%s of a gateway that lives: %v; its process has ended: %v", base, err, hasEnded(pid))
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		openHost(t)
+		if _, err := os.Stat(base); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: error %v, expected ErrNotExist", base, err)
+		}
+	}
+}
+
+// Each Manager holds the lock of its directory, also after another one of this process has removed and remade that.
+func TestHostHolds(t *testing.T) {
+	m := openHost(t)
+	check := func(when string) {
+		t.Helper()
+		for _, h := range m.hierarchies {
+			if l, err := host("/").lock(h.base, true); !errors.Is(err, syscall.EWOULDBLOCK) {
+				t.Errorf("%s the exclusive lock of %s could be taken (%v)", when, h.base, err)
+				if err == nil {
+					l.Close()
+				}
+			}
+		}
+	}
+	check("at first")
+	Open("/", 0).Close() // it removes what is empty
+	other := Open("/", 0)
+	g, err := m.Create("test", containers.Limits{CPUMillis: 500, MemoryBytes: 64 << 20, PIDs: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Remove()
+	other.Close()
+	check("after another one has ended")
 }
 
 // Groups without a limit are in a directory that bounds them together.

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"path"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -19,49 +17,54 @@ const (
 	nested = 8
 )
 
-// removeLeft removes what ended gateways have left in a cgroup, and kills what still runs there. It waits for only one
+// removeLeft removes what ended gateways have left in a cgroup, and kills what still runs there. It touches nothing of a
+// gateway that it cannot prove to have ended: the proof is the lock of its directory. It waits for only one
 // group that does not go away, not for each: the next gateway tries again.
-func (m *Manager) removeLeft(own string) {
+func (m *Manager) removeLeft(h *hierarchy) {
+	here, err := m.locks.device(h.own)
+	if err != nil {
+		return
+	}
 	wait := true
-	names, _ := m.files.list(own)
+	names, _ := m.files.list(h.own)
 	for _, name := range names {
-		pid, start, ok := parseName(name)
-		if !ok || name == m.name {
+		device, isLocked, ok := parseName(name)
+		dir := path.Join(h.own, name)
+		if !ok || !isLocked || device != here || dir == h.base {
 			continue
 		}
-		if now, err := m.started(pid); err == nil && now == start {
+		l, err := m.locks.lock(dir, true)
+		if err != nil {
 			continue
 		}
-		groups, _ := m.files.list(path.Join(own, name))
-		inside, _ := m.files.list(path.Join(own, name, together))
-		for _, group := range inside {
-			groups = append(groups, path.Join(together, group))
-		}
-		for _, group := range groups {
-			if group == leaf || group == together { // processes in the leaf were not started by the gateway as a replica
-				continue
-			}
-			dir := path.Join(own, name, group)
-			Places{{Dir: path.Join(m.root, dir)}}.Kill()
-			if wait {
-				wait = m.remove(dir) == nil
-			} else {
-				_ = m.removeTree(dir, nested)
-			}
-		}
-		_ = m.files.rmdir(path.Join(own, name, together))
-		_ = m.files.rmdir(path.Join(own, name, leaf))
-		_ = m.files.rmdir(path.Join(own, name))
+		wait = m.removeBase(dir, wait)
+		_ = l.Close()
 	}
 }
 
-// parseName parses "xebec-<pid>-<start>".
-func parseName(name string) (pid int, start uint64, ok bool) {
-	rest, ok := strings.CutPrefix(name, prefix)
-	first, second, both := strings.Cut(rest, "-")
-	pid, err := strconv.Atoi(first)
-	start, err2 := strconv.ParseUint(second, 10, 64)
-	return pid, start, ok && both && err == nil && err2 == nil && pid > 0
+// removeBase removes the directory of an ended gateway. It returns wait, or false if a group did not go away.
+func (m *Manager) removeBase(base string, wait bool) bool {
+	groups, _ := m.files.list(base)
+	inside, _ := m.files.list(path.Join(base, together))
+	for _, group := range inside {
+		groups = append(groups, path.Join(together, group))
+	}
+	for _, group := range groups {
+		if group == leaf || group == together { // processes in the leaf were not started by the gateway as a replica
+			continue
+		}
+		dir := path.Join(base, group)
+		Places{{Dir: path.Join(m.root, dir)}}.Kill()
+		if wait {
+			wait = m.remove(dir) == nil
+		} else {
+			_ = m.removeTree(dir, nested)
+		}
+	}
+	_ = m.files.rmdir(path.Join(base, together))
+	_ = m.files.rmdir(path.Join(base, leaf))
+	_ = m.files.rmdir(base)
+	return wait
 }
 
 // remove removes a cgroup and those below it, as soon as its last process has ended.

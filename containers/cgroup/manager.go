@@ -30,9 +30,6 @@ const (
 var resources = []Resource{Memory, PIDs, CPU}
 
 const (
-	// prefix begins the name of a gateway's directory: "xebec-<pid>-<start>". The next gateway tells from it whether
-	// the process still runs.
-	prefix = "xebec-"
 	// leaf is the gateway's own cgroup in version 2, which requires it to move out of the groups' parent. A group's
 	// name ends in a number, so they do not collide.
 	leaf = "gateway"
@@ -55,8 +52,8 @@ type hierarchy struct {
 // Manager makes groups in the gateway's own cgroup. Its methods are safe for concurrent use.
 type Manager struct {
 	files files
+	locks locks
 	root  string // of files, for callers that open them directly
-	name  string // the name of every base
 	pid   int
 	// bound is the memory of all groups together; 0: there is none.
 	bound int64
@@ -65,6 +62,8 @@ type Manager struct {
 	reasons     map[Resource]error // why a resource has no hierarchy
 
 	mu sync.Mutex
+	// held are the locks of the bases.
+	held map[string]lock
 	// shared counts the groups that share the weight of their common directory.
 	shared map[string]int
 }
@@ -73,18 +72,16 @@ type Manager struct {
 // result. It removes what gateways that have ended have left there. Root is "/"; otherwise /proc and /sys are looked up
 // below it. With a bound, which is in bytes, all groups together have no more memory than that, and every group is bounded
 // by it; 0: none.
-func Open(root string, bound int64) *Manager { return open(host(root), root, os.Getpid(), bound) }
+func Open(root string, bound int64) *Manager {
+	return open(host(root), host(root), root, os.Getpid(), bound)
+}
 
-func open(f files, root string, pid int, bound int64) *Manager {
-	m := &Manager{files: f, root: root, pid: pid, bound: bound, reasons: map[Resource]error{}, shared: map[string]int{}}
+func open(f files, l locks, root string, pid int, bound int64) *Manager {
+	m := &Manager{files: f, locks: l, root: root, pid: pid, bound: bound, reasons: map[Resource]error{}, held: map[string]lock{}, shared: map[string]int{}}
 	mounts, err := f.read("/proc/self/mountinfo")
 	var membership []byte
 	if err == nil {
 		membership, err = f.read("/proc/self/cgroup")
-	}
-	var start uint64
-	if err == nil {
-		start, err = m.started(pid)
 	}
 	if err != nil {
 		for _, r := range resources {
@@ -92,30 +89,16 @@ func open(f files, root string, pid int, bound int64) *Manager {
 		}
 		return m
 	}
-	m.name = prefix + strconv.Itoa(pid) + "-" + strconv.FormatUint(start, 10)
 	m.find(procfs.ParseMounts(mounts), procfs.ParseMembership(membership))
 	kept := m.hierarchies[:0]
 	for _, h := range m.hierarchies {
-		m.removeLeft(h.own)
+		m.removeLeft(&h)
 		if m.prepare(&h); len(h.resources) > 0 {
 			kept = append(kept, h)
 		}
 	}
 	m.hierarchies = kept
 	return m
-}
-
-// started returns when a running process began.
-func (m *Manager) started(pid int) (uint64, error) {
-	b, err := m.files.read(path.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return 0, err
-	}
-	st, ok := procfs.ParseStat(b)
-	if !ok {
-		return 0, fmt.Errorf("/proc/%d/stat is not as expected: %.60q", pid, b)
-	}
-	return st.Start, nil
 }
 
 // find groups the resources by the directory in which their groups will be.
@@ -132,7 +115,12 @@ func (m *Manager) find(mounts []procfs.Mount, paths map[string]string) {
 		i := slices.IndexFunc(m.hierarchies, func(h hierarchy) bool { return h.own == dir })
 		if i < 0 {
 			i = len(m.hierarchies)
-			base := path.Join(dir, m.name)
+			device, err := m.locks.device(dir)
+			if err != nil {
+				m.reasons[r] = refusal(dir, isUnified, err)
+				continue
+			}
+			base := path.Join(dir, baseName(m.pid, device))
 			h := hierarchy{unified: isUnified, own: dir, base: base, groups: base}
 			if isUnified {
 				h.groups = path.Join(base, together)
@@ -195,9 +183,9 @@ func (m *Manager) prepare(h *hierarchy) {
 	}
 }
 
-// makeParents makes the directories that groups are made in.
+// makeParents makes the directories that groups are made in, and holds the lock of the base.
 func (m *Manager) makeParents(h *hierarchy) error {
-	err := m.mkdir(h.base)
+	err := m.hold(h)
 	if err == nil && h.groups != h.base {
 		err = m.mkdir(h.groups)
 	}
@@ -210,6 +198,7 @@ func (m *Manager) removeParents(h *hierarchy) {
 		_ = m.files.rmdir(h.groups)
 	}
 	_ = m.files.rmdir(h.base)
+	m.release(h)
 }
 
 // boundAll bounds the memory of all groups together.

@@ -20,7 +20,31 @@ type tree struct {
 	proc   map[string]string // the files of /proc
 	groups map[string]*node
 	denied map[string]syscall.Errno // by path: the error of writing, or of making something there
+	locked map[*node]bool           // by another gateway, which lives
 }
+
+// lock implements locks: nothing but the directories in locked is.
+func (tr *tree) lock(dir string, exclusive bool) (lock, error) {
+	switch n := tr.groups[dir]; {
+	case n == nil:
+		return nil, fs.ErrNotExist
+	case exclusive && tr.locked[n]:
+		return nil, syscall.EWOULDBLOCK
+	default:
+		return treeLock{tr, n, dir}, nil
+	}
+}
+
+type treeLock struct {
+	tree *tree
+	node *node
+	dir  string
+}
+
+func (l treeLock) Close() error { return nil }
+func (l treeLock) holds() bool  { return l.tree.groups[l.dir] == l.node }
+
+func (tr *tree) device(string) (uint64, error) { return 7, nil }
 
 type node struct {
 	on     []string // subtree_control
@@ -35,7 +59,7 @@ func start(pid int) string { return strconv.Itoa(pid * 10) }
 
 // newTree puts a gateway into own, beside the other processes. parents maps a process to its parent.
 func newTree(own string, gateway int, inOwn []int, parents map[int]int) *tree {
-	tr := &tree{proc: map[string]string{"/proc/self/mountinfo": version2Mounts}, groups: map[string]*node{}, denied: map[string]syscall.Errno{}}
+	tr := &tree{proc: map[string]string{"/proc/self/mountinfo": version2Mounts}, groups: map[string]*node{}, denied: map[string]syscall.Errno{}, locked: map[*node]bool{}}
 	tr.groups[mountPoint] = &node{on: []string{"cpu", "memory", "pids"}, values: map[string]string{}}
 	dir := mountPoint
 	for name := range strings.SplitSeq(strings.Trim(own, "/"), "/") {
@@ -178,12 +202,15 @@ const (
 	ownDir  = mountPoint + service
 	// gatewayPID is the gateway of these tests, and baseDir where it makes its groups.
 	gatewayPID = 100
-	baseDir    = ownDir + "/xebec-100-1000"
-	allDir     = baseDir + "/replicas"
+)
+
+var (
+	baseDir = ownDir + "/xebec-100-" + life + "-7"
+	allDir  = baseDir + "/replicas"
 )
 
 // openTree opens a Manager over a tree. Its files do not exist on the host, where Kill looks.
-func openTree(t *testing.T, tr *tree) *Manager { return open(tr, t.TempDir(), gatewayPID, 0) }
+func openTree(t *testing.T, tr *tree) *Manager { return open(tr, tr, t.TempDir(), gatewayPID, 0) }
 
 func checkAble(t *testing.T, m *Manager, want map[Resource]string) {
 	t.Helper()
@@ -260,7 +287,7 @@ func TestUnifiedAlone(t *testing.T) {
 // other, and is killed as a whole. An exit is blamed on the bound only if it was reached in the group's time.
 func TestUnifiedBound(t *testing.T) {
 	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1})
-	m := open(tr, t.TempDir(), gatewayPID, 1<<30)
+	m := open(tr, tr, t.TempDir(), gatewayPID, 1<<30)
 	checkAble(t, m, nil)
 	all := tr.groups[allDir].values
 	if all["memory.max"] != "1073741824" {
@@ -308,7 +335,7 @@ func TestUnifiedBound(t *testing.T) {
 		t.Errorf("group %+v, error %v: the directory of all has no bound when it was made again", g, err)
 	}
 	tr.denied[allDir+"/memory.swap.max"] = syscall.EINVAL
-	checkAble(t, open(tr, t.TempDir(), gatewayPID, 1<<30), map[Resource]string{Memory: "together cannot be bounded"})
+	checkAble(t, open(tr, tr, t.TempDir(), gatewayPID, 1<<30), map[Resource]string{Memory: "together cannot be bounded"})
 }
 
 // Limits that are not set make no group, and no limit in one.
@@ -398,30 +425,41 @@ func TestUnifiedCreateFails(t *testing.T) {
 	}
 }
 
-// What ended gateways have left is removed, and nothing else.
+// What ended gateways have left is removed, and nothing else. The lock of a directory tells which those are, because a pid
+// may be another process here, or none: the gateway may be in another pid namespace.
 func TestUnifiedLeft(t *testing.T) {
-	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1, 70: 1, 71: 1})
+	tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1, 70: 1})
 	for _, dir := range []string{
-		"xebec-69-690", "xebec-69-690/m-1", "xebec-69-690/m-1/deep", "xebec-69-690/gateway", // ended
-		"xebec-67-670", "xebec-67-670/replicas", "xebec-67-670/replicas/m-1", "xebec-67-670/replicas/m-1/deep", "xebec-67-670/replicas/m-2",
-		"xebec-70-1", "xebec-70-1/m-1", // its pid has been reused
-		"xebec-71-710", "xebec-71-710/m-1", // it still runs
-		"xebec-68-680", "xebec-68-680/gateway", // a process is still in its leaf
+		"xebec-69-690-7", "xebec-69-690-7/m-1", "xebec-69-690-7/m-1/deep", "xebec-69-690-7/gateway", // ended
+		"xebec-67-670-7", "xebec-67-670-7/replicas", "xebec-67-670-7/replicas/m-1", "xebec-67-670-7/replicas/m-1/deep", "xebec-67-670-7/replicas/m-2",
+		"xebec-70-700-7", "xebec-70-700-7/m-1", // ended, and its pid is that of another process
+		"xebec-71-710-7", "xebec-71-710-7/m-1", // it lives, and is not visible
+		"xebec-70-701-7", "xebec-70-701-7/replicas", // the same, with a pid that is that of another process
+		"xebec-72-720-8", "xebec-72-720-8/m-1", // its lock would not be visible
+		"xebec-73-730", "xebec-73-730/m-1", // an earlier program has made it, and holds no lock
+		"xebec-68-680-7", "xebec-68-680-7/gateway", // a process is still in its leaf
 		"xebec-tools", "other",
 	} {
 		if err := tr.mkdir(path.Join(ownDir, dir)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	tr.groups[ownDir+"/xebec-68-680/gateway"].pids = []int{72}
+	tr.groups[ownDir+"/xebec-68-680-7/gateway"].pids = []int{72}
+	for _, lives := range []string{"xebec-71-710-7", "xebec-70-701-7"} {
+		tr.locked[tr.groups[path.Join(ownDir, lives)]] = true
+	}
 	openTree(t, tr)
 	names, _ := tr.list(ownDir)
 	slices.Sort(names)
-	if want := []string{"other", "xebec-100-1000", "xebec-68-680", "xebec-71-710", "xebec-tools"}; !slices.Equal(names, want) {
+	want := []string{"other", path.Base(baseDir), "xebec-68-680-7", "xebec-70-701-7", "xebec-71-710-7", "xebec-72-720-8", "xebec-73-730", "xebec-tools"}
+	slices.Sort(want)
+	if !slices.Equal(names, want) {
 		t.Errorf("left: %v, expected %v", names, want)
 	}
-	if tr.groups[ownDir+"/xebec-71-710/m-1"] == nil {
-		t.Error("the group of a running gateway was removed")
+	for _, dir := range []string{"xebec-71-710-7/m-1", "xebec-70-701-7/replicas", "xebec-72-720-8/m-1", "xebec-73-730/m-1"} {
+		if tr.groups[path.Join(ownDir, dir)] == nil {
+			t.Errorf("%s was removed: its gateway may live", dir)
+		}
 	}
 }
 
@@ -429,13 +467,13 @@ func TestUnifiedLeft(t *testing.T) {
 func TestUnifiedLeftStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1})
-		for _, dir := range []string{"xebec-69-690", "xebec-69-690/m-1", "xebec-69-690/m-2", "xebec-69-690/m-3", "xebec-69-690/m-4"} {
+		for _, dir := range []string{"xebec-69-690-7", "xebec-69-690-7/m-1", "xebec-69-690-7/m-2", "xebec-69-690-7/m-3", "xebec-69-690-7/m-4"} {
 			if err := tr.mkdir(path.Join(ownDir, dir)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, name := range []string{"m-1", "m-2", "m-3"} {
-			tr.groups[path.Join(ownDir, "xebec-69-690", name)].pids = []int{0}
+			tr.groups[path.Join(ownDir, "xebec-69-690-7", name)].pids = []int{0}
 		}
 		began := time.Now()
 		m := openTree(t, tr)
@@ -443,7 +481,7 @@ func TestUnifiedLeftStuck(t *testing.T) {
 			t.Errorf("it took %v, expected %v", took, removeWait)
 		}
 		checkAble(t, m, nil)
-		if names, _ := tr.list(ownDir + "/xebec-69-690"); len(names) != 3 {
+		if names, _ := tr.list(ownDir + "/xebec-69-690-7"); len(names) != 3 {
 			t.Errorf("left: %v, expected those that hang", names)
 		}
 	})
@@ -458,7 +496,7 @@ func TestUnifiedSuccessor(t *testing.T) {
 	leafDir := baseDir + "/gateway"
 	tr.groups[leafDir].pids = append(tr.groups[leafDir].pids, next)
 	tr.see(next)
-	m := open(tr, "/", next, 0)
+	m := open(tr, tr, "/", next, 0)
 	checkAble(t, m, nil)
 	if base := m.hierarchies[0].base; path.Dir(base) != ownDir || base == baseDir {
 		t.Errorf("the second gateway makes its groups in %s", base)

@@ -8,13 +8,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/cgroup"
 )
 
 // A launch that fails leaves no cgroup.
@@ -115,6 +118,69 @@ func TestGatewayKilledWithGroups(t *testing.T) {
 	if err := gateway.Wait(); err == nil {
 		t.Error("the gateway exited with 0, expected the signal")
 	}
+}
+
+// A gateway in another pid namespace lives, although its pid is another process here. The sweep of a gateway that starts in
+// the same cgroup leaves its replica alone.
+func TestSweepSparesOtherNamespaces(t *testing.T) {
+	path, err := exec.LookPath("unshare")
+	if err != nil {
+		t.Fatal("unshare is missing: install util-linux")
+	}
+	if out, err := exec.Command(path, "--pid", "--fork", "--mount-proc", "true").CombinedOutput(); err != nil {
+		t.Logf("no pid namespace can be made here (%v: %s): TestUnifiedLeft of package cgroup shows the same without", err, out)
+		return
+	}
+	gateway := exec.Command(path, "--pid", "--fork", "--mount-proc", "--kill-child", self())
+	gateway.Env = append(os.Environ(), modeEnv+"=limited gateway")
+	gateway.Stderr = os.Stderr
+	stdout, err := gateway.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gateway.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end := sync.OnceFunc(func() {
+		_ = gateway.Process.Kill()
+		_ = gateway.Wait()
+	})
+	defer end()
+	var dirs []string
+	for scan := bufio.NewScanner(stdout); scan.Scan() && scan.Text() != "ready"; {
+		if filepath.IsAbs(scan.Text()) {
+			dirs = append(dirs, scan.Text())
+		}
+	}
+	inside := func(dir string) string {
+		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if err != nil {
+			return err.Error()
+		}
+		return string(b)
+	}
+	var before []string
+	for _, dir := range dirs {
+		before = append(before, inside(dir))
+	}
+	r := newRuntime(t)
+	l := launch(1, "sleep", newOutput())
+	l.Limits = containers.Limits{CPUMillis: 1000, MemoryBytes: 1 << 30, PIDs: 100}
+	in := start(t, r, l)
+	for i, dir := range dirs {
+		if now := inside(dir); now != before[i] {
+			t.Errorf("in %s: %q before this gateway started a replica, %q afterwards", dir, before[i], now)
+		}
+	}
+	if err := in.Signal(false); err != nil {
+		t.Fatal(err)
+	}
+	waitExit(t, in)
+	end()
+	waitUntil(t, "what it has left is removed", func() bool {
+		cgroup.Open("/", 0).Close()
+		return !slices.ContainsFunc(dirs, isDir)
+	})
 }
 
 // actLimitedGateway is a gateway with a replica that has limits. It prints its processes and cgroups, and waits to be
