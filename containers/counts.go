@@ -27,7 +27,8 @@ const (
 	Violation
 	// Stayed: it was killed because it had disconnected or asked to leave, and went on.
 	Stayed
-	// Lost: it ended out of sight, because its reaper died or its container engine went away.
+	// Lost: it ended out of sight, because its reaper died or its container engine went away, or its launch did so. It is no
+	// failure of the model.
 	Lost
 	// NotStarted: it could not be started.
 	NotStarted

@@ -28,6 +28,8 @@
 //     failures. A replica that was ready for half a minute starts again with the first delay. After three consecutive
 //     failures, or one that only a person can repair, such as a missing command, its state is Failed. It is still
 //     restarted, so a repaired model comes back without help.
+//   - A replica, or a launch, that was lost with a part of the runtime ([Lost]) is started again in the same way, and is not
+//     counted as a failure: it says nothing about the model.
 //   - Failures are remembered beyond a replica: a model that crashes, and was briefly not wanted, continues with its
 //     delay.
 //   - A replica that runs but is not ready within ReadyWithin is considered stuck and killed.

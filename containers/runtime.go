@@ -128,3 +128,10 @@ type Permanent interface {
 	error
 	Permanent() bool
 }
+
+// Interrupted is implemented by a Start error, and returns true, if the launch ended with a part of the runtime and not by
+// its own fault: nothing is known of the model then. The next launch may succeed at once.
+type Interrupted interface {
+	error
+	Interrupted() bool
+}

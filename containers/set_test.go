@@ -269,6 +269,45 @@ func TestStartFails(t *testing.T) {
 	})
 }
 
+type interruptedError struct{ error }
+
+func (interruptedError) Interrupted() bool { return true }
+
+// What ends with a part of the runtime is started again with growing delays, and is never a failure of the model.
+func TestLostIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		h.runtime.fail = fmt.Errorf("wrapped: %w", interruptedError{errors.New("the reaper has ended")})
+		h.count(1)
+		for _, delay := range []time.Duration{75 * time.Millisecond, 150 * time.Millisecond, 300 * time.Millisecond, 600 * time.Millisecond} {
+			st := h.wantState(BackingOff)
+			if got := time.Until(st.NextAttempt); got != delay || !strings.Contains(st.LastExit, "no failure of the model: wrapped: the reaper has ended") {
+				t.Errorf("next attempt in %v, expected %v: %q", got, delay, st.LastExit)
+			}
+			if ev := h.lastEvent(); ev.Kind != Exited || ev.Asked || ev.Exit.Cause != Lost {
+				t.Errorf("event %+v", ev)
+			}
+			pass(delay)
+		}
+		h.runtime.mu.Lock()
+		h.runtime.fail = nil
+		h.runtime.mu.Unlock()
+		pass(1200 * time.Millisecond)
+		h.wantState(Running)
+		h.runtime.last().end(Exit{Code: -1, Reason: "its reaper died", Cause: Lost})
+		synctest.Wait()
+		h.wantState(BackingOff)
+		pass(2400 * time.Millisecond)
+		h.wantState(Running)
+		h.runtime.last().end(Exit{Code: 1})
+		synctest.Wait()
+		if st := h.wantState(BackingOff); time.Until(st.NextAttempt) != 75*time.Millisecond {
+			t.Errorf("the first failure: next attempt in %v", time.Until(st.NextAttempt))
+		}
+		h.close()
+	})
+}
+
 func TestPrepareFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, func(c *Config) {

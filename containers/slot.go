@@ -27,6 +27,7 @@ type slot struct {
 	missing  []string
 	restarts int
 	failures int // consecutive
+	lost     int // consecutive attempts that were lost, which are no failures
 	next     time.Time
 	attempt  *attempt // nil between launches
 
@@ -151,6 +152,10 @@ func (sl *slot) launch(l *attempt) outcome {
 		Replica: l.replica, Model: cfg.Model, Dir: cfg.Dir, Command: cfg.Command, Image: cfg.Image, Preload: cfg.Preload,
 		Env: slices.Concat(cfg.Env, secrets, env), Secret: names(secrets), Limits: cfg.Limits, Isolation: cfg.Isolation, Quiet: quiet, Stdout: stdout, Stderr: stderr,
 	})
+	var cut Interrupted
+	if errors.As(err, &cut) && cut.Interrupted() {
+		return outcome{exit: Exit{Code: -1, At: time.Now(), Reason: fmt.Sprintf("its launch was interrupted, which is no failure of the model: %v", err), Cause: Lost}, prepared: true}
+	}
 	if err != nil {
 		var p Permanent
 		return outcome{
@@ -362,7 +367,9 @@ func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 	return delay
 }
 
-// failed counts the failure and computes the next attempt. The caller holds set.mu.
+// failed counts the failure and computes the next attempt. A replica that was lost with a part of the runtime says
+// nothing about its model: that is no failure, and has a delay of its own so that it cannot repeat without a pause. The
+// caller holds set.mu.
 func (sl *slot) failed(l *attempt, out outcome) time.Duration {
 	cfg := &sl.set.cfg
 	var healthy, delay time.Duration
@@ -370,8 +377,14 @@ func (sl *slot) failed(l *attempt, out outcome) time.Duration {
 		healthy = max(1, out.exit.At.Sub(l.readyAt))
 	}
 	u := cfg.Rand()
-	sl.failures, delay = cfg.Backoff.After(sl.failures, healthy, u)
 	sl.setState(BackingOff)
+	if out.exit.cause() == Lost {
+		sl.lost, delay = cfg.Backoff.After(sl.lost, healthy, u)
+		sl.next = time.Now().Add(delay)
+		return delay
+	}
+	sl.lost = 0
+	sl.failures, delay = cfg.Backoff.After(sl.failures, healthy, u)
 	if out.permanent {
 		half := cfg.Backoff.Max / 2
 		delay = half + time.Duration(u*float64(cfg.Backoff.Max-half))

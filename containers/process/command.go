@@ -85,6 +85,8 @@ func launchFailure(path string, p reply) error {
 	switch {
 	case p.Step == stepLayer:
 		return launchErrorf(os.ErrPermission, "run.isolation is strict, and this machine does not give every layer: %s", p.Text)
+	case p.Step == stepLost:
+		return interruptedError{fmt.Sprintf("start %s: %s", path, p.Text)}
 	case p.Text != "":
 		return fmt.Errorf("start %s: %s", path, p.Text)
 	}

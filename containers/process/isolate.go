@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/xebec-serving/xebec/containers"
 )
 
 // This file is the reaper's side of a launch in a sandbox: it starts the launcher (sandbox.go) in new namespaces and
@@ -183,11 +185,29 @@ func (r *reaper) follow(w *worker, l *launching, ctl int) {
 	}
 	switch {
 	case started == nil: // it has ended or was killed, without a word
-		r.refuse(w, l.q.ID, reply{Step: "isolation", Errno: int(unix.ECHILD)})
+		how, isKilled := endOf(w.pid)
+		p := reply{Step: "isolation", Text: "its launcher ended before the replica had begun: " + how}
+		if isKilled {
+			p.Step = stepLost
+		}
+		r.refuse(w, l.q.ID, p)
 	case lead == 0 || !l.q.Sandbox.Namespaces: // the socket was closed by exec
 		l.close()
 		r.begun(w, w.pid, *started, false)
 	}
+}
+
+// endOf says how a child ends, and whether SIGKILL ends it, and leaves it unreaped.
+func endOf(pid int) (how string, isKilled bool) {
+	info, err := peek(unix.P_PID, pid)
+	exit := containers.Exit{Code: int(info.status)}
+	switch {
+	case err != nil:
+		return err.Error(), false
+	case info.code != cldExited:
+		exit = containers.Exit{Code: -1, Signal: int(info.status)}
+	}
+	return exit.String(), exit.Signal == int(unix.SIGKILL)
 }
 
 // exitedInside takes the end of a replica, of a zygote, or of what a zygote has forked.

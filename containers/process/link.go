@@ -34,6 +34,12 @@ const (
 	stderrHeadBytes = 2 << 10
 )
 
+// interruptedError is the error of a launch that ended with its reaper or launcher. It implements [containers.Interrupted].
+type interruptedError struct{ why string }
+
+func (e interruptedError) Error() string   { return e.why }
+func (interruptedError) Interrupted() bool { return true }
+
 // link is the gateway's side of one reaper, from its start to its end.
 type link struct {
 	nonce string // prefix of the markers of this reaper's launches
@@ -161,7 +167,7 @@ func (k *link) ask(q request, fds ...int) error {
 	}
 	if err != nil {
 		_ = k.cmd.Process.Kill()
-		return fmt.Errorf("ask the reaper: %w", err)
+		return interruptedError{fmt.Sprintf("ask the reaper: %v", err)}
 	}
 	return nil
 }
@@ -238,6 +244,9 @@ func (k *link) await(ctx context.Context, in *instance) (*instance, error) {
 		}
 	}
 	if err != nil {
+		if cut := (interruptedError{}); errors.As(err, &cut) && in.group != nil && in.group.Events().OOMKills > 0 {
+			err = fmt.Errorf("%s: the kernel killed it for want of memory; raise limits.memory, or run fewer replicas", cut.why)
+		}
 		in.ungroup()
 		return nil, err
 	}
@@ -272,7 +281,7 @@ func (k *link) register(in *instance) error {
 	case k.closing:
 		return errRuntimeClosed
 	case k.gone:
-		return errors.New("the reaper has just ended; the next attempt starts another")
+		return interruptedError{"the reaper has just ended; the next attempt starts another"}
 	}
 	k.launches++
 	in.id = k.launches
@@ -368,7 +377,7 @@ func (k *link) abandon(reason string) {
 	for _, in := range left {
 		if in.pid == 0 {
 			in.closeStreams()
-			in.answered <- errors.New(reason)
+			in.answered <- interruptedError{reason}
 			continue
 		}
 		k.finish(in, containers.Exit{Code: -1, At: time.Now(), Reason: "ended with its reaper: " + reason, Cause: containers.Lost})

@@ -354,18 +354,26 @@ func (r *reaper) reapAll() {
 type siginfoChild struct {
 	signo, errno, code int32
 	_                  [0]uintptr
-	pid                int32
+	pid, uid, status   int32
 	_                  [128]byte // at least what the kernel writes
 }
+
+// cldExited is the code of a child that has exited; with others status is a signal.
+const cldExited = 1
 
 // peekDead waits for a child that has ended and leaves it unreaped, so that its pid, group and session stay taken. The
 // error is ECHILD.
 func peekDead() (int, error) {
+	info, err := peek(unix.P_ALL, 0)
+	return int(info.pid), err
+}
+
+func peek(which, pid int) (siginfoChild, error) {
 	for {
 		var info siginfoChild
-		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT, nil)
+		err := unix.Waitid(which, pid, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT, nil)
 		if err != unix.EINTR {
-			return int(info.pid), err
+			return info, err
 		}
 	}
 }

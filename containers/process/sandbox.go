@@ -83,6 +83,7 @@ const (
 	stepNamespace = "namespace" // the namespaces cannot be set up
 	stepLayer     = "layer"     // a launch with IsolateStrict lacks a layer
 	stepExec      = "exec"
+	stepLost      = "lost" // the launcher was killed before it said a word; only the reaper says so
 )
 
 // runLauncher is the launcher's main. The launcher is this program again, started in the replica's namespaces. It sets

@@ -134,6 +134,17 @@ func TestAFailureIsRememberedWithoutReplicas(t *testing.T) {
 	}
 }
 
+// Replicas that were lost with their reaper, however many, are no failures of the version.
+func TestLostReplicasAreNoFailures(t *testing.T) {
+	d := deploy(t, newHost(t), sleeper)
+	for replica := range uint64(2 * crashLoop) {
+		d.event(containers.Event{Kind: containers.Exited, Replica: 1000 + replica, Reason: "ended with its reaper", Exit: containers.Exit{Code: -1, Cause: containers.Lost}})
+	}
+	if m := d.Status(); m.State == api.ModelFailed || d.Failing() {
+		t.Errorf("%s, %+v, failing: %v", m.State, m.Conditions[0], d.Failing())
+	}
+}
+
 // Queries wait for a version that has failed once and has fallen asleep: the next query starts it at once.
 func TestAFailureBeforeTheSleepTurnsNoQueryAway(t *testing.T) {
 	h := newHost(t)

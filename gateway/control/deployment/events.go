@@ -87,9 +87,11 @@ func (d *Deployment) event(e containers.Event) {
 		d.mu.Lock()
 		l := d.launches[e.Replica]
 		delete(d.launches, e.Replica)
-		if !e.Asked {
+		if !e.Asked && e.Exit.Cause != containers.Lost { // what was lost says nothing about the model
 			d.failed = true
 			d.failures++
+		}
+		if !e.Asked {
 			d.lastExit = how
 		}
 		d.updateDown()
