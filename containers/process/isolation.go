@@ -1,8 +1,6 @@
 package process
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"io/fs"
 	"os"
@@ -27,20 +25,13 @@ type Config struct {
 
 const (
 	// The users of replicas of a gateway that runs as root. No distribution gives these out: see "Users, Groups, UIDs
-	// and GIDs on systemd systems". Each Runtime has a block of its own, chosen by chance.
+	// and GIDs on systemd systems". Each Runtime has a block of its own: see claimUIDs.
 	firstUID  = 0x70000000
 	uidBlocks = 0x0fff
 	blockUIDs = 0x10000
 	// maxLooked bounds the files of a model's directory whose permissions are looked at.
 	maxLooked = 4096
 )
-
-// newUIDs returns the first user of a block.
-func newUIDs() int {
-	var b [8]byte
-	rand.Read(b[:]) // never fails since Go 1.24
-	return firstUID + int(binary.LittleEndian.Uint64(b[:])%uidBlocks)*blockUIDs
-}
 
 // isolation decides what isolates a launch; nil: nothing. path is its program. What is forked from a zygote shares
 // what that has.
@@ -115,7 +106,7 @@ func (r *Runtime) dropRoot(s *sandbox, dir, path string, id uint64) {
 		dir = "" // its forks have directories of their own
 		s.Missing = append(s.Missing, "It runs as root: forks of a zygote have its user.")
 	} else {
-		uid := r.uids + int(id%(blockUIDs-1)) + 1
+		uid := r.users() + int(id%(blockUIDs-1)) + 1
 		why := blocked(uint32(uid), dir, path, r.hidden)
 		if why == "" {
 			s.UID = uid

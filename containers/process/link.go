@@ -284,9 +284,30 @@ func (k *link) register(in *instance) error {
 		return interruptedError{"the reaper has just ended; the next attempt starts another"}
 	}
 	k.launches++
+	for range blockUIDs {
+		if !k.hasUser(k.launches) {
+			break
+		}
+		k.launches++
+	}
 	in.id = k.launches
 	k.instances[in.id] = in
 	return nil
+}
+
+// hasUser reports whether a replica that lives has the user that a launch with this number would get. Users are
+// numbered by launches, and begin again after 65535 of them. The caller holds k.mu.
+func (k *link) hasUser(id uint64) bool {
+	const users = blockUIDs - 1
+	if id < users { // they have not begun again
+		return false
+	}
+	for other := range k.instances {
+		if other%users == id%users {
+			return true
+		}
+	}
+	return false
 }
 
 // forget drops an instance whose request was not sent completely. If the reaper received it anyway, the instance ends

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/containers/cgroup"
 )
@@ -23,9 +25,10 @@ type Runtime struct {
 	hidden  []string
 	noHost  string
 	sockets string
-	// root0: this process is root's. Then uids is the block of its replicas' users.
-	root0 bool
-	uids  int
+	// root0: this process is root's. Then uids is the block of its replicas' users, claimed on first use.
+	root0       bool
+	claiming    sync.Once
+	uids, claim int
 
 	limiting sync.Mutex
 	manager  *cgroup.Manager // nil before the first launch that needs it
@@ -55,7 +58,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, errors.New("process.MaybeReaper was not called: call it first in main (and in TestMain); otherwise a second copy of the program would run instead of the reaper")
 	}
 	environ := os.Environ()
-	r := &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/", memory: max(0, cfg.MemoryBytes), noHost: cfg.NoHostNetwork, sockets: cfg.Sockets, root0: os.Geteuid() == 0, uids: newUIDs()}
+	r := &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/", memory: max(0, cfg.MemoryBytes), noHost: cfg.NoHostNetwork, sockets: cfg.Sockets, root0: os.Geteuid() == 0, claim: -1}
 	for _, path := range cfg.Hidden {
 		if path, err := filepath.Abs(path); err == nil && path != "/" {
 			r.hidden = append(r.hidden, path)
@@ -165,6 +168,11 @@ func (r *Runtime) Close() error {
 	defer r.limiting.Unlock()
 	if r.manager != nil {
 		r.manager.Close()
+	}
+	r.claiming.Do(func() {}) // from here on there is no launch that could claim
+	if r.claim >= 0 {
+		_ = unix.Close(r.claim)
+		r.claim = -1
 	}
 	return err
 }
