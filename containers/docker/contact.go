@@ -102,7 +102,7 @@ func (r *Runtime) sweep(ctx context.Context) error {
 	for _, c := range list.Items {
 		o, ours := ownerOf(c.Labels)
 		ended := c.State == container.StateExited || c.State == container.StateDead
-		if !ours || r.knows(c.Names) || !r.me.abandoned(o, ended, startOf) {
+		if !ours || r.knows(c.Names) || !r.me.abandoned(o, ended, hasEnded) {
 			continue
 		}
 		if err := r.ask(ctx, callWithin, func(ctx context.Context) error { return r.remove(ctx, c.ID) }); err != nil {

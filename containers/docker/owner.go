@@ -1,10 +1,12 @@
 package docker
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/xebec-serving/xebec/containers/internal/procfs"
 )
@@ -59,6 +61,23 @@ func startOf(pid int) (ticks uint64, ok bool) {
 	return st.Start, ok && !st.Zombie
 }
 
+// hasEnded reports whether a process of this PID name space that began then has certainly ended.
+func hasEnded(pid int, start uint64) bool {
+	signalled := syscall.Kill(pid, 0)
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return provesEnd(signalled, stat, err, start)
+}
+
+// provesEnd judges what signal 0 to a process returned, and what reading its stat did. A process that cannot be looked at,
+// because it is hidden or no descriptor is left, may live.
+func provesEnd(signalled error, stat []byte, err error, start uint64) bool {
+	if errors.Is(signalled, syscall.ESRCH) {
+		return true
+	}
+	st, ok := procfs.ParseStat(stat)
+	return err == nil && ok && (st.Zombie || st.Start != start)
+}
+
 func (o owner) labels() map[string]string {
 	return map[string]string{
 		labelGateway: o.id, labelBoot: o.boot, labelPIDs: o.pids, labelPID: strconv.Itoa(o.pid), labelStart: strconv.FormatUint(o.start, 10),
@@ -81,16 +100,15 @@ func ownerOf(labels map[string]string) (owner, bool) {
 }
 
 // abandoned reports whether a container that the gateway o does not know, with the labels of owner of, is an orphan.
-// starts returns when a process began. A process in another PID name space is not visible: its containers are abandoned
+// gone reports whether a process that began then has ended. A process in another PID name space is not visible: its containers are abandoned
 // if it had this gateway's name and they have ended, as a container does if its gateway is gone and its worker is
 // honest.
-func (o owner) abandoned(of owner, ended bool, starts func(pid int) (uint64, bool)) bool {
+func (o owner) abandoned(of owner, ended bool, gone func(pid int, start uint64) bool) bool {
 	switch {
 	case of == o, of.boot != o.boot:
 		return true
 	case of.pids != o.pids:
 		return of.id == o.id && ended
 	}
-	start, lives := starts(of.pid)
-	return !lives || start != of.start
+	return gone(of.pid, of.start)
 }

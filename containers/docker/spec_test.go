@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/moby/moby/api/types/jsonstream"
@@ -72,7 +73,7 @@ func TestExitOf(t *testing.T) {
 
 func TestAbandoned(t *testing.T) {
 	me := owner{id: "me", boot: "b", pids: "pid:[1]", pid: 10, start: 100}
-	starts := func(pid int) (uint64, bool) { return uint64(pid * 10), pid < 50 }
+	gone := func(pid int, start uint64) bool { return pid >= 50 || start != uint64(pid*10) }
 	change := func(f func(*owner)) owner { o := me; f(&o); return o }
 	for name, c := range map[string]struct {
 		o    owner
@@ -89,11 +90,11 @@ func TestAbandoned(t *testing.T) {
 		"in another name space":           {change(func(o *owner) { o.id, o.pids, o.pid = "other", "pid:[2]", 60 }), false},
 		"in another name space, my name":  {change(func(o *owner) { o.pids = "pid:[2]" }), false},
 	} {
-		if got := me.abandoned(c.o, false, starts); got != c.want {
+		if got := me.abandoned(c.o, false, gone); got != c.want {
 			t.Errorf("%s: abandoned %v", name, got)
 		}
 		ended := c.want || strings.HasSuffix(name, "my name") // an ended container is abandoned if nothing else decides
-		if got := me.abandoned(c.o, true, starts); got != ended {
+		if got := me.abandoned(c.o, true, gone); got != ended {
 			t.Errorf("%s, ended: abandoned %v", name, got)
 		}
 		back, ok := ownerOf(c.o.labels())
@@ -111,6 +112,42 @@ func TestAbandoned(t *testing.T) {
 func TestStartOf(t *testing.T) {
 	if start, ok := startOf(os.Getpid()); !ok || start == 0 {
 		t.Error("startOf does not find this process")
+	}
+}
+
+// A sweep takes a process for dead only if it is sure of that.
+func TestHasEnded(t *testing.T) {
+	start, _ := startOf(os.Getpid())
+	if hasEnded(os.Getpid(), start) {
+		t.Error("this process has ended")
+	}
+	if !hasEnded(os.Getpid(), start+1) {
+		t.Error("a process whose pid is this one's now lives")
+	}
+	const noPID = 1<<22 + 1 // above the highest pid
+	if !hasEnded(noPID, start) {
+		t.Error("a process that does not exist lives")
+	}
+	stat := func(state string) []byte {
+		return []byte("7 (x) " + state + strings.Repeat(" 1", 18) + " 100 0")
+	}
+	for name, c := range map[string]struct {
+		signalled error
+		stat      []byte
+		err       error
+		want      bool
+	}{
+		"it lives":                     {nil, stat("S"), nil, false},
+		"another user's lives":         {syscall.EPERM, stat("S"), nil, false},
+		"a zombie":                     {nil, stat("Z"), nil, true},
+		"there is none":                {syscall.ESRCH, nil, os.ErrNotExist, true},
+		"it is hidden":                 {syscall.EPERM, nil, os.ErrNotExist, false},
+		"it cannot be read just now":   {nil, nil, syscall.EMFILE, false},
+		"what is read is not expected": {nil, []byte("7"), nil, false},
+	} {
+		if got := provesEnd(c.signalled, c.stat, c.err, 100); got != c.want {
+			t.Errorf("%s: ended %v", name, got)
+		}
 	}
 }
 
