@@ -124,10 +124,11 @@ type Replier interface {
 	Reply(c *Call)
 }
 
-// Submit submits the request; to writes its answer. It is for transports: a dialect calls its Exchange's Submit.
-func (c *Call) Submit(to Replier) {
+// Submit submits the request; to writes its answer. It is for transports: a dialect calls its Exchange's Submit. cork is that of a
+// goroutine that serves many connections, or nil.
+func (c *Call) Submit(to Replier, cork *query.Cork) {
 	c.to = to
-	c.Request.Submit()
+	c.Request.SubmitCorked(cork)
 }
 
 // Deliver sends the answer.

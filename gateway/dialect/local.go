@@ -99,7 +99,7 @@ func (x *localExchange) Submit(c *Call) {
 		c.NotifyReleased(released)
 	}
 	c.Retain()
-	c.Submit(x)
+	c.Submit(x, nil)
 	select {
 	case <-x.done:
 		x.Answer(&c.Answer)

@@ -59,7 +59,7 @@ func (w *wire) Answer(a *dialect.Answer) {
 
 func (w *wire) Submit(c *dialect.Call) {
 	c.Identity.RequestID = appendRequestID(c.Identity.RequestID[:0])
-	c.Submit(w)
+	c.Submit(w, nil)
 }
 
 func (w *wire) Reply(c *dialect.Call) {

@@ -113,7 +113,7 @@ func (x *exchange) Submit(call *dialect.Call) {
 		x.c.Response.HijackWriter(hijacked{})
 		x.conn.expect(call, x.about.accept, x.dialect)
 		x.conn.waits = borrowed
-		call.Submit(x.conn)
+		call.Submit(x.conn, x.conn.cork())
 	} else {
 		x.submitAndWait(call)
 	}
@@ -127,7 +127,7 @@ func (x *exchange) submitAndWait(call *dialect.Call) {
 		x.conn.call.Store(call)
 	}
 	call.Retain()
-	call.Submit(x)
+	call.Submit(x, nil)
 	x.awaitAnswer(call)
 	if x.conn != nil {
 		x.conn.call.Store(nil)

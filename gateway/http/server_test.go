@@ -51,6 +51,7 @@ type fixture struct {
 	tls         *tls.Config
 	panicked    func(Panic)
 	dialects    []dialect.Dialect // beside those of a gateway
+	now         func() api.Nanos  // the path's clock
 	once        sync.Once
 }
 
@@ -75,14 +76,14 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 		t.Fatal(err)
 	}
 	start := time.Now()
-	f := &fixture{t: t, lane: &querytest.Lane{Submit: submit}, addr: ln.Addr().String()}
-	f.p = query.New(query.Config{Now: func() api.Nanos { return api.Nanos(time.Since(start)) + 1 }, MaxBatch: 8})
+	f := &fixture{t: t, lane: &querytest.Lane{Submit: submit}, addr: ln.Addr().String(), now: func() api.Nanos { return api.Nanos(time.Since(start)) + 1 }}
 	m := query.NewModel(api.ModelID{Name: "m", Version: "1"}, sig, f.lane, 0, new(obs.Endpoint))
 	m.Ready.Store(1)
 	f.fn = &query.Function{Name: "f", SLO: time.Minute, Candidates: []query.Candidate{{Model: m, Queue: 1}}, Stats: new(obs.Endpoint)}
 	for _, c := range change {
 		c(f)
 	}
+	f.p = query.New(query.Config{Now: f.now, MaxBatch: 8})
 	f.p.Publish(&query.Table{Functions: map[string]*query.Function{"f": f.fn}, Models: map[string]*query.Model{"m": m}, Versions: map[api.ModelID]*query.Model{m.ID: m}})
 	limits := DefaultLimits()
 	limits.BodyBytes = 4 << 20

@@ -45,7 +45,7 @@ func (t *transporter) ListenAndServe(network.OnData) error {
 		ln = p
 		defer p.Close()
 	}
-	pollers, err := poll.New(max(1, runtime.GOMAXPROCS(0)/2), t.server.edge.loop.now)
+	pollers, err := poll.New(max(1, runtime.GOMAXPROCS(0)/2), t.server.edge.loop.now, func() poll.Batch { return &batch{loop: t.server.edge.loop} })
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", t.listener.Addr(), err)
 	}

@@ -1,8 +1,13 @@
 package query
 
+import "github.com/xebec-serving/xebec/scheduler/driver"
+
+// Cork gathers queries of several requests that one goroutine submits. See [driver.Cork].
+type Cork = driver.Cork
+
 // dispatch hands the members that must be evaluated to their lanes. Members of one lane go together, so that they can
 // share a batch.
-func (r *Request) dispatch() {
+func (r *Request) dispatch(cork *Cork) {
 	width := 1 + len(r.direct)
 	if fn := r.fn; fn != nil {
 		width = len(fn.Candidates) + len(fn.Shadows) + len(fn.Tees)
@@ -22,7 +27,7 @@ func (r *Request) dispatch() {
 		r.batch = batch
 		if len(batch) > 0 {
 			r.refs.Add(int32(len(batch)))
-			model.Lane.SubmitAll(batch)
+			model.Lane.SubmitAll(batch, cork)
 			model.wakeIfEmpty()
 		}
 	}
@@ -32,6 +37,6 @@ func (r *Request) dispatch() {
 func (m *member) submit() {
 	model := m.model // the member may be released at once
 	m.single[0] = &m.Item
-	model.Lane.SubmitAll(m.single[:])
+	model.Lane.SubmitAll(m.single[:], nil)
 	model.wakeIfEmpty()
 }

@@ -214,7 +214,10 @@ func (r *Request) NotifyReleased(to Releaser) { r.released = to }
 
 // Submit sends the queries on their way: each chooses the models that it asks, looks in their caches, and goes to their
 // lanes for the rest. The Owner is called back when they have ended, which may be before Submit returns.
-func (r *Request) Submit() {
+func (r *Request) Submit() { r.SubmitCorked(nil) }
+
+// SubmitCorked is Submit for a goroutine that has more requests to submit: lanes may begin when it releases the cork, which may be nil.
+func (r *Request) SubmitCorked(cork *Cork) {
 	r.begin()
 	needLane := 0
 	for _, q := range r.queries {
@@ -224,7 +227,7 @@ func (r *Request) Submit() {
 		}
 	}
 	r.tellPlan(needLane)
-	r.dispatch()
+	r.dispatch(cork)
 	r.leaveTable()
 	r.submitted.Store(true)
 	for _, q := range r.queries {

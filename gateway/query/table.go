@@ -75,9 +75,9 @@ func (t *Table) versions(name string) []string {
 }
 
 // Lane takes the queries of one model version. SubmitAll never blocks and does not keep the slice after it returns; results go to
-// the items' owners.
+// the items' owners. With a cork, which may be nil, the lane may begin when the caller releases that.
 type Lane interface {
-	SubmitAll(items []*scheduler.Item)
+	SubmitAll(items []*scheduler.Item, cork *Cork)
 	Cancel(it *scheduler.Item)
 }
 

@@ -20,6 +20,19 @@ func TestNoAlloc(t *testing.T) {
 	}
 }
 
+// TestCorkDoesNotAlloc: nor does a query with a cork.
+func TestCorkDoesNotAlloc(t *testing.T) {
+	c, l := newLoopback(t)
+	f := newFuture()
+	var cork Cork
+	for range 100 {
+		f.callCorked(c, l, &cork)
+	}
+	if n := testing.AllocsPerRun(1000, func() { f.callCorked(c, l, &cork) }); n != 0 {
+		t.Errorf("%v allocations for a query", n)
+	}
+}
+
 // TestChoiceDoesNotAlloc: neither reading nor setting a plan allocates.
 func TestChoiceDoesNotAlloc(t *testing.T) {
 	one, all, shares := NewChoice(planner.One, 3, nil), NewChoice(planner.All, 3, nil), NewChoice(planner.Shares, 3, nil)

@@ -27,12 +27,14 @@ func (r *loopback) Kill(string) {}
 // future is a pooled query with one waiter.
 type future struct {
 	scheduler.Item
-	done chan struct{}
+	done  chan struct{}
+	alone [1]*scheduler.Item
 }
 
 func newFuture() *future {
 	f := &future{done: make(chan struct{}, 1)}
 	f.Owner = f
+	f.alone[0] = &f.Item
 	return f
 }
 
@@ -43,6 +45,15 @@ func (f *future) call(c *Clock, l *Lane) {
 	now := c.Now()
 	f.Query = api.Query{Arrived: now, Deadline: now + hour, Expires: now + hour}
 	l.Submit(&f.Item)
+	<-f.done
+}
+
+// callCorked is call as a poller of connections does it.
+func (f *future) callCorked(c *Clock, l *Lane, cork *Cork) {
+	now := c.Now()
+	f.Query = api.Query{Arrived: now, Deadline: now + hour, Expires: now + hour}
+	l.SubmitAll(f.alone[:], cork)
+	cork.Release()
 	<-f.done
 }
 
@@ -63,6 +74,15 @@ func BenchmarkSubmit(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			f.call(c, l)
+		}
+	})
+	b.Run("alone, corked", func(b *testing.B) {
+		c, l := newLoopback(b)
+		f := newFuture()
+		var cork Cork
+		b.ReportAllocs()
+		for b.Loop() {
+			f.callCorked(c, l, &cork)
 		}
 	})
 	b.Run("64 at a time, a worker goroutine", func(b *testing.B) {

@@ -12,7 +12,9 @@
 // after releasing it, so no input is left behind.
 //
 // A submitter that is about to do the work first yields its processor once if the lane holds other queries, so that
-// goroutines about to submit can do so and one round serves them all. A single client does not wait.
+// goroutines about to submit can do so and one round serves them all. A single client does not wait. A goroutine that submits
+// queries of many clients in turn, as one that reads their connections does, uses a [Cork] instead: the lanes are worked
+// once when it has submitted all.
 //
 // # What the callers must do
 //

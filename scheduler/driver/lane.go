@@ -87,21 +87,22 @@ func (l *Lane) DetachDevice() {
 
 // Submit hands a query over. The lane owns the item until its owner's Released is called, which may be before Submit
 // returns and on any goroutine. Arrived, Deadline and Expires are readings of the lane's clock.
-func (l *Lane) Submit(it *scheduler.Item) { l.push(it, it) }
+func (l *Lane) Submit(it *scheduler.Item) { l.push(it, it, nil) }
 
-// SubmitAll hands over several queries at once, so that they are likely to share a batch. The caller keeps the slice.
-func (l *Lane) SubmitAll(items []*scheduler.Item) {
+// SubmitAll hands over several queries at once, so that they are likely to share a batch. The caller keeps the slice. With a cork (it may be
+// nil) the queries also share a batch with those that the caller submits before it releases the cork.
+func (l *Lane) SubmitAll(items []*scheduler.Item, cork *Cork) {
 	if len(items) == 0 {
 		return
 	}
 	for i := 1; i < len(items); i++ {
 		items[i].Link.Next = items[i-1]
 	}
-	l.push(items[0], items[len(items)-1])
+	l.push(items[0], items[len(items)-1], cork)
 }
 
 // push puts a chain into the intake, from its newest item to its oldest.
-func (l *Lane) push(oldest, newest *scheduler.Item) {
+func (l *Lane) push(oldest, newest *scheduler.Item, cork *Cork) {
 	if !l.active.Load() {
 		l.markActive()
 	}
@@ -116,6 +117,10 @@ func (l *Lane) push(oldest, newest *scheduler.Item) {
 	if head != nil {
 		return // the goroutine that pushed head does the work
 	}
+	if cork != nil {
+		cork.add(l)
+		return
+	}
 	// Let other goroutines that are about to submit do so before the intake is emptied: waking and sending in bulk keep
 	// the cost of a query low. A single caller would only lose time.
 	if l.held.Load() > 0 {
@@ -124,8 +129,16 @@ func (l *Lane) push(oldest, newest *scheduler.Item) {
 	l.work()
 }
 
-// Held is the number of queries waiting or in flight, as of the last round. It takes no lock.
-func (l *Lane) Held() int64 { return l.held.Load() }
+// Held is the number of queries waiting or in flight, as of the last round. It is 0 only if there is no query that was submitted before the
+// call. It takes no lock.
+func (l *Lane) Held() int64 {
+	arriving := l.intake.Load() != nil // read first: takeItems notes in held that there are some before it takes them
+	held := l.held.Load()
+	if held == 0 && arriving {
+		return 1
+	}
+	return held
+}
 
 // Cancel reports that the query's caller has gone. A waiting query ends as Cancelled; one in flight ends with its
 // batch. Cancel takes the lane's lock for a moment. The owner must not submit the item again, for another query, before

@@ -125,8 +125,8 @@ func TestSubmitAllSharesABatch(t *testing.T) {
 		k := newTicket(t, c, 0, hour, 0)
 		tickets, items = append(tickets, k), append(items, &k.Item)
 	}
-	l.SubmitAll(nil)
-	l.SubmitAll(items)
+	l.SubmitAll(nil, nil)
+	l.SubmitAll(items, nil)
 	b := <-r.batches
 	if len(b.Queries) != 5 {
 		t.Fatalf("batch of %d", len(b.Queries))

@@ -117,6 +117,12 @@ func (l *Lane) takeIn(op func(now api.Nanos), d *delivery) {
 }
 
 func (l *Lane) takeItems(now api.Nanos) {
+	if l.intake.Load() == nil {
+		return
+	}
+	if l.held.Load() == 0 {
+		l.held.Store(1) // until the round is over: see Held
+	}
 	var oldest *scheduler.Item
 	for it := l.intake.Swap(nil); it != nil; {
 		next := it.Link.Next

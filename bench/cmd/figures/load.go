@@ -121,7 +121,7 @@ func (l *load) add(due api.Nanos) {
 
 func (l *load) submit() {
 	l.out += len(l.batch)
-	l.lane.SubmitAll(l.batch)
+	l.lane.SubmitAll(l.batch, nil)
 	l.batch = l.batch[:0]
 }
 

@@ -19,6 +19,11 @@
 // goes along. The socket stays in the set until the other process has it ([Socket.Depart]), and goes on here if that one does not take it
 // ([Socket.Reclaim]).
 //
+// # Batches
+//
+// What owners would do for one request, and can do for many at less cost, they leave in the poller's [Batch]. The poller flushes it when it
+// has served a batch of events, and before that as soon as it has read much, so that nothing waits there for long.
+//
 // # How a poller sleeps
 //
 // The descriptor of the epoll set is itself in the Go runtime's poller. A poller that waited in epoll_wait would hold its P until sysmon

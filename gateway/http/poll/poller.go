@@ -22,7 +22,18 @@ const (
 	batchEvents = 128
 	// ReadBytes are read at a time by a poller. Requests that are larger go to a goroutine.
 	ReadBytes = 16 << 10
+
+	// flushReads and flushBytes bound what a poller reads before it flushes the batch: what the first one has left there waits for the
+	// parsing of some ten small requests, or of one that is large, which is about 100 µs.
+	flushReads = 16
+	flushBytes = 32 << 10
 )
+
+// Batch has what the owners of a poller's sockets have left to be done for many of them at once.
+type Batch interface {
+	// Flush does it. The poller calls it after each batch of events, and earlier when it has read much. It must not block.
+	Flush()
+}
 
 // Group is a number of pollers.
 type Group struct {
@@ -33,11 +44,14 @@ type Group struct {
 	pass    atomic.Pointer[func(o Owner, fd int) bool] // of PassOn; nil: none
 }
 
-// New starts n pollers. now is a monotonic clock.
-func New(n int, now func() api.Nanos) (*Group, error) {
+// New starts n pollers. now is a monotonic clock. batch makes a poller's Batch; nil: there is none.
+func New(n int, now func() api.Nanos, batch func() Batch) (*Group, error) {
 	g := &Group{now: now}
 	for range n {
 		p, err := newPoller(g)
+		if err == nil && batch != nil {
+			p.batch = batch()
+		}
 		if err != nil {
 			g.Close()
 			return nil, fmt.Errorf("make a poller: %w", err)
@@ -67,12 +81,16 @@ type poller struct {
 	group *Group
 	file  *os.File // the epoll set
 	raw   syscall.RawConn
+	batch Batch
 
 	// Of the goroutine.
+	reads  int // since the last flush
+	bytes  int // in them
 	buf    []byte
 	events [batchEvents]unix.EpollEvent
 	ready  []event
 	again  []*Socket // have more to read
+	more   []*Socket // those of the round before
 	moved  []*Socket // the inbox, on its way
 
 	mu      sync.Mutex
@@ -140,11 +158,12 @@ func (p *poller) work(fd int) {
 				p.process(e.socket, now)
 			}
 		}
-		more := p.again
-		p.again = nil
-		for _, s := range more {
+		p.more, p.again = p.again, p.more[:0]
+		for i, s := range p.more {
+			p.more[i] = nil
 			p.process(s, now)
 		}
+		p.flush()
 		if n < len(p.events) && len(p.again) == 0 {
 			return
 		}
@@ -188,7 +207,25 @@ func (p *poller) rouse() (stopped bool) {
 	for _, s := range due {
 		p.expire(s, now)
 	}
+	p.flush()
 	return stopped
+}
+
+// flush does what the owners have left in the batch.
+func (p *poller) flush() {
+	p.reads, p.bytes = 0, 0
+	if p.batch != nil {
+		p.batch.Flush()
+	}
+}
+
+// noteInput counts what an owner has got, and flushes when that is much.
+func (p *poller) noteInput(n int) {
+	p.reads++
+	p.bytes += n
+	if p.reads >= flushReads || p.bytes >= flushBytes {
+		p.flush()
+	}
 }
 
 // process reads a socket once, unless it is not the poller's to read.
@@ -212,6 +249,7 @@ func (p *poller) process(s *Socket, now api.Nanos) {
 		in := p.buf[:copy(p.buf, s.in.bytes())]
 		s.dropInput()
 		s.owner.Input(in, now)
+		p.noteInput(len(in))
 	} else {
 		to := p.buf
 		if s.place != nil {
@@ -223,6 +261,7 @@ func (p *poller) process(s *Socket, now api.Nanos) {
 		case n > 0:
 			s.place = nil
 			s.owner.Input(to[:n], now)
+			p.noteInput(n)
 		case errno == unix.EAGAIN, errno == unix.EINTR:
 		default:
 			s.owner.Ended()

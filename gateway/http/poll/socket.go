@@ -141,6 +141,9 @@ func (s *Socket) wantsPollerLocked() bool {
 	return !s.closed && !s.taken && !s.held && !s.handling && (s.ready || s.Len() > 0)
 }
 
+// Batch returns the batch of the socket's poller. It is for the owner's Input and Expired.
+func (s *Socket) Batch() Batch { return s.poller.batch }
+
 // Take gives the socket to a goroutine that the caller starts. Only the owner's Input and Expired may call it.
 func (s *Socket) Take() {
 	s.refs.Add(1)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/scheduler"
+	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
 // Lane is a model's lane.
@@ -17,7 +18,7 @@ type Lane struct {
 }
 
 // SubmitAll passes each item to Submit.
-func (l *Lane) SubmitAll(items []*scheduler.Item) {
+func (l *Lane) SubmitAll(items []*scheduler.Item, _ *driver.Cork) {
 	for _, it := range append([]*scheduler.Item(nil), items...) { // the caller owns the slice again after the last item
 		l.Submit(it)
 	}
@@ -37,7 +38,7 @@ type Instant struct{}
 func (Instant) Cancel(*scheduler.Item) {}
 
 // SubmitAll ends all items.
-func (Instant) SubmitAll(items []*scheduler.Item) {
+func (Instant) SubmitAll(items []*scheduler.Item, _ *driver.Cork) {
 	for _, it := range items {
 		if cap(it.Outputs) == 0 {
 			it.Outputs = make([]api.Value, 1)
