@@ -49,7 +49,7 @@ func (s *Server) HandOver(out *accept.Outlet) (taken int, err error) {
 	}
 	defer s.leaves(out)
 	h := &handover{server: s, out: out, moved: time.Now()}
-	s.pollers.PassOn(h.pass)
+	s.pollers.Load().PassOn(h.pass)
 	for {
 		err := out.Taken(time.Now().Add(offerEvery))
 		switch {
@@ -154,7 +154,7 @@ func (h *handover) offer(n int) {
 
 // end passes on no more. What is on its way stays here, unless the other process may still take it.
 func (h *handover) end(mayBeTaken bool) {
-	h.server.pollers.PassOn(nil)
+	h.server.pollers.Load().PassOn(nil)
 	h.mu.Lock()
 	h.closed = true
 	left := h.sent
@@ -260,7 +260,7 @@ func (s *Server) begin(c *conn, nc net.Conn, waited api.Nanos) {
 	now, limit := s.edge.loop.now(), c.idleLimit()
 	since := now - waited
 	c.since.Store(int64(since))
-	if s.pollers.Adopt(&c.Socket, nc.(interface{ Fd() int }).Fd(), nc.LocalAddr(), nc.RemoteAddr(), c) != nil {
+	if s.pollers.Load().Adopt(&c.Socket, nc.(interface{ Fd() int }).Fd(), nc.LocalAddr(), nc.RemoteAddr(), c) != nil {
 		s.untrack(c)
 		return
 	}

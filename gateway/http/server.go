@@ -78,7 +78,7 @@ type Server struct {
 	loopback  bool           // the listener is on loopback
 	functions functionRoutes // that pages may ask for
 	edge      *Edge
-	pollers   *poll.Group // of connections in clear text, from Serve on
+	pollers   atomic.Pointer[poll.Group] // of connections in clear text, from Serve on
 	// nonBlocking are the paths, in Hertz's syntax, whose POST never blocks.
 	nonBlocking map[string]bool
 
@@ -213,6 +213,14 @@ func (s *Server) Serve() error {
 	defer close(stop)
 	go s.keepDate(stop)
 	return s.hertz.Run()
+}
+
+// Polled counts the system calls of the pollers. There are none, and no counts, before Serve and where the port speaks TLS.
+func (s *Server) Polled() poll.Counts {
+	if g := s.pollers.Load(); g != nil {
+		return g.Counts()
+	}
+	return poll.Counts{}
 }
 
 // CloseAfterAnswers makes each answer close its connection from now on.

@@ -50,7 +50,7 @@ func (t *transporter) ListenAndServe(network.OnData) error {
 		return fmt.Errorf("listen on %s: %w", t.listener.Addr(), err)
 	}
 	defer pollers.Close()
-	t.server.pollers = pollers
+	t.server.pollers.Store(pollers)
 	close(t.server.polling)
 	if err := poll.Accept(ln, t.closed, t.server.adopt); err != nil {
 		return fmt.Errorf("listen on %s: %w", t.listener.Addr(), err)

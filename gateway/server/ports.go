@@ -12,6 +12,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/internal/accept"
 	"github.com/xebec-serving/xebec/gateway/internal/browser"
+	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"go.uber.org/zap"
 )
 
@@ -121,6 +122,16 @@ func (s *Server) edgeRefused() map[string]map[string]uint64 {
 	return counts
 }
 
+// loops counts what moves requests between clients, the gateway and replicas.
+func (s *Server) loops() (l obs.LoopSample) {
+	if h := s.polled.Load(); h != nil {
+		c := h.Polled()
+		l.PollWaits, l.PollReads, l.PollWrites = c.Waits, c.Reads, c.Writes
+	}
+	l.BellsRung, l.BellsReceived = bells(s.transport)
+	return l
+}
+
 // Listen is the address of the function port; empty: there is none.
 func (s *Server) Listen() string {
 	if s.function == nil {
@@ -170,6 +181,7 @@ func (s *Server) serveFunctions() (err error) {
 		if err != nil {
 			return err
 		}
+		s.polled.Store(s.http)
 		s.ports.Go(func() { s.portEnded("function", s.http.Serve()) })
 	}
 	return nil

@@ -73,6 +73,7 @@ type Server struct {
 	function    *accept.Listener // nil: no port
 	admin       *adminListener
 	http        *http.Server
+	polled      atomic.Pointer[http.Server] // http, for scrapes: they may come before it serves
 	adminHTTP   *hertz.Hertz
 	ports       sync.WaitGroup
 	portStopped chan error // the failure of a port; see Failed
@@ -279,7 +280,7 @@ func (s *Server) makeControl(workDir string) {
 		Catalog: s.catalog, Functions: s.functions, Declarations: s.declared, Capacity: s.capacity, Path: s.path, Cache: s.cache,
 		Learned: s.learned, Clock: s.clock, Epoch: s.epoch, Inferences: s.inferences, Store: s.store, CacheBytes: cfg.CacheBytes,
 		ReadyRequires: cfg.ReadyRequires, Version: cfg.Version, DataDir: cfg.DataDir, Listen: s.Listen(), Admin: s.Admin(), Started: s.started,
-		AcceptErrors: s.acceptErrors, EdgeRefused: s.edgeRefused, Replicas: s.host.Replicas,
+		AcceptErrors: s.acceptErrors, EdgeRefused: s.edgeRefused, Loops: s.loops, Replicas: s.host.Replicas,
 	})
 }
 

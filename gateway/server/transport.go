@@ -15,3 +15,12 @@ func sharedMemory(cfg Config, dir dataDir, sockets string, now func() api.Nanos)
 	}
 	return local.Listen(local.Config{Socket: socket, Doors: sockets, Now: now, Poller: cfg.Poller})
 }
+
+// bells counts the bells of a transport that has some.
+func bells(t worker.Transport) (rung, received uint64) {
+	if hub, ok := t.(*local.Hub); ok {
+		b := hub.Bells()
+		return b.Rung, b.Received
+	}
+	return 0, 0
+}

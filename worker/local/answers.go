@@ -37,6 +37,7 @@ func (r *Replica) process() (ended bool) {
 	}
 	for !r.dead {
 		eof := r.readSocket()
+		r.received.Store(r.parser.Bells())
 		if ring && !r.dead {
 			r.takeRing(r.gen)
 		}

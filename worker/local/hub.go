@@ -80,6 +80,7 @@ type Hub struct {
 	expected    map[string]worker.Expectation
 	doors       map[string]*door // open doors, by token
 	live        map[*Replica]struct{}
+	ended       Bells // of replicas that have ended
 	inHandshake map[*net.UnixConn]struct{}
 	closed      bool
 
@@ -118,6 +119,27 @@ func Listen(cfg Config) (*Hub, error) {
 	h.wg.Add(1)
 	go h.accept()
 	return h, nil
+}
+
+// Bells counts the bells between the hub and all of its replicas, since it was made. No count ever falls.
+type Bells struct {
+	Rung, Received uint64
+}
+
+func (b *Bells) add(r *Replica) {
+	b.Rung += r.rung.Load()
+	b.Received += r.received.Load()
+}
+
+// Bells returns the counts. Replicas without a ring have no bells.
+func (h *Hub) Bells() Bells {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := h.ended
+	for r := range h.live {
+		b.add(r)
+	}
+	return b
 }
 
 // listenPrivate listens on a socket file of mode 0600. The mode is set before the file exists, so it never has a wider one, not

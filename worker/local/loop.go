@@ -123,6 +123,7 @@ func (r *Replica) finish() {
 	}
 	r.hub.mu.Lock()
 	delete(r.hub.live, r)
+	r.hub.ended.add(r)
 	r.hub.mu.Unlock()
 	for i := range lost {
 		lost[i].end(math.NaN(), api.ReplicaLost, "")

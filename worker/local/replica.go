@@ -58,6 +58,7 @@ type Replica struct {
 	side   *sideQueue  // nil if the worker takes no side requests
 
 	batches, queries, inPlace atomic.Uint64
+	rung, received            atomic.Uint64 // bells
 
 	lastError atomic.Pointer[string]
 }
@@ -379,6 +380,7 @@ func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 	e.gen.producer.Push(&d)
 	e.putAt = e.gen.producer.Pushed()
 	if e.gen.producer.ShouldRing() {
+		r.rung.Add(1)
 		r.writeLocked(bell, nil)
 	}
 }

@@ -105,6 +105,7 @@ const firstBufferBytes = 4096
 type Parser struct {
 	buf        []byte
 	start, end int // buf[start:end] was read from the socket and not returned yet
+	bells      uint64
 	err        error
 }
 
@@ -141,6 +142,9 @@ func (p *Parser) Advance(n int) {
 // beginning of a frame.
 func (p *Parser) Buffered() int { return p.end - p.start }
 
+// Bells is the number of bells that Next has skipped.
+func (p *Parser) Bells() uint64 { return p.bells }
+
 // Next returns the next complete frame. ok is false if none has been read completely. The payload is valid until the
 // next Space. Bells are skipped.
 func (p *Parser) Next() (t Type, payload []byte, ok bool, err error) {
@@ -149,6 +153,7 @@ func (p *Parser) Next() (t Type, payload []byte, ok bool, err error) {
 	}
 	for p.start < p.end && p.buf[p.start] == byte(TypeBell) {
 		p.start++
+		p.bells++
 	}
 	have := p.buf[p.start:p.end]
 	if len(have) == 0 {

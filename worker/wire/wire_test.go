@@ -45,6 +45,9 @@ func TestParserTakesAnyPieces(t *testing.T) {
 		if len(got) != 3 || got[0] != TypeLeaving || got[1] != TypeHello || got[2] != TypeDrain {
 			t.Errorf("pieces of %d: frames %v", piece, got)
 		}
+		if p.Bells() != 3 {
+			t.Errorf("pieces of %d: %d bells, want 3", piece, p.Bells())
+		}
 		if len(p.buf) > HeaderBytes+MaxPayload {
 			t.Errorf("the buffer grew to %d bytes", len(p.buf))
 		}

@@ -16,7 +16,7 @@ import (
 func (r *Reader) Read() obs.Snapshot {
 	s := r.cfg.Catalog.Lock()
 	defer r.cfg.Catalog.Unlock()
-	out := obs.Snapshot{Started: r.cfg.Started, Version: r.cfg.Version, AcceptErrors: r.cfg.AcceptErrors(), EdgeRefused: r.cfg.EdgeRefused(), Replicas: r.cfg.Replicas()}
+	out := obs.Snapshot{Started: r.cfg.Started, Version: r.cfg.Version, AcceptErrors: r.cfg.AcceptErrors(), EdgeRefused: r.cfg.EdgeRefused(), Loops: r.cfg.Loops(), Replicas: r.cfg.Replicas()}
 	r.cfg.Functions.Read(s, &out)
 	var snap scheduler.Snapshot
 	for id, v := range s.Versions() {

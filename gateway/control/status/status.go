@@ -54,6 +54,8 @@ type Config struct {
 	EdgeRefused func() map[string]map[string]uint64
 	// Replicas counts restarts and exits by version, also of versions that are gone.
 	Replicas func() []obs.ReplicaSample
+	// Loops counts the system calls between clients, gateway and replicas.
+	Loops func() obs.LoopSample
 }
 
 // Reader describes the gateway. It changes nothing.

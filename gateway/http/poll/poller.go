@@ -62,6 +62,22 @@ func New(n int, now func() api.Nanos, batch func() Batch) (*Group, error) {
 	return g, nil
 }
 
+// Counts are the system calls of a group, since it was made. No count ever falls.
+type Counts struct {
+	Waits         uint64 // epoll_pwait
+	Reads, Writes uint64 // of sockets, by pollers and by others
+}
+
+// Counts returns the counts. Any goroutine may call it.
+func (g *Group) Counts() (c Counts) {
+	for _, p := range g.pollers {
+		c.Waits += p.waited.Load()
+		c.Reads += p.received.Load()
+		c.Writes += p.sent.Load()
+	}
+	return c
+}
+
 // Close stops the pollers. Sockets that are still open stay so, and nothing reads them.
 func (g *Group) Close() {
 	for _, p := range g.pollers {
@@ -92,6 +108,13 @@ type poller struct {
 	again  []*Socket // have more to read
 	more   []*Socket // those of the round before
 	moved  []*Socket // the inbox, on its way
+
+	// Counts. Mostly the poller adds to the first two, and goroutines that end queries to the third, so these have cache lines of their own.
+	_                [64]byte
+	waited, received atomic.Uint64
+	_                [64]byte
+	sent             atomic.Uint64
+	_                [64]byte
 
 	mu      sync.Mutex
 	slots   []slot // what events name
@@ -149,6 +172,7 @@ func (p *poller) run() {
 // work serves all that is ready. An event that comes later makes the runtime call it again.
 func (p *poller) work(fd int) {
 	for {
+		p.waited.Add(1)
 		n := epollWait(fd, p.events[:])
 		now := p.group.now()
 		p.resolve(p.events[:n])
@@ -255,7 +279,7 @@ func (p *poller) process(s *Socket, now api.Nanos) {
 		if s.place != nil {
 			to = s.place
 		}
-		n, errno := recv(s.fd, to)
+		n, errno := s.recv(to)
 		s.noteRead(n, len(to), errno)
 		switch {
 		case n > 0:
@@ -429,8 +453,9 @@ func epollWait(fd int, events []unix.EpollEvent) int {
 }
 
 // recv reads without waiting; n is at least 0.
-func recv(fd int, b []byte) (n int, errno syscall.Errno) {
-	got, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+func (s *Socket) recv(b []byte) (n int, errno syscall.Errno) {
+	s.poller.received.Add(1)
+	got, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -438,8 +463,9 @@ func recv(fd int, b []byte) (n int, errno syscall.Errno) {
 }
 
 // send writes without waiting; n is at least 0.
-func send(fd int, b []byte) (n int, errno syscall.Errno) {
-	sent, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+func (s *Socket) send(b []byte) (n int, errno syscall.Errno) {
+	s.poller.sent.Add(1)
+	sent, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -172,7 +172,7 @@ func (s *Socket) Give() bool {
 		s.ready = false
 		s.mu.Unlock()
 		in := inputs.Get().(*input)
-		n, errno := recv(s.fd, in.memory[:])
+		n, errno := s.recv(in.memory[:])
 		s.noteRead(n, len(in.memory), errno)
 		if n > 0 {
 			in.r, in.w = 0, n
@@ -252,12 +252,13 @@ func (s *Socket) Unread() bool {
 
 // Send writes what the socket accepts at once. It is for those who hold the socket. gone: it is broken.
 func (s *Socket) Send(b []byte) (n int, gone bool) {
-	n, errno := send(s.fd, b)
+	n, errno := s.send(b)
 	return n, errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR
 }
 
 // SendBoth is Send for two pieces.
 func (s *Socket) SendBoth(head, body []byte) (n int, gone bool) {
+	s.poller.sent.Add(1)
 	n, err := unix.SendmsgBuffers(s.fd, [][]byte{head, body}, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	if err != nil {
 		return 0, err != unix.EAGAIN && err != unix.EINTR
@@ -358,7 +359,7 @@ func (s *Socket) receive(b []byte) (int, error) {
 		}
 		s.ready = false
 		s.mu.Unlock()
-		n, errno := recv(s.fd, b)
+		n, errno := s.recv(b)
 		s.noteRead(n, len(b), errno)
 		switch {
 		case n > 0:
@@ -462,7 +463,7 @@ func (s *Socket) Write(b []byte) (written int, err error) {
 		if closed {
 			return written, net.ErrClosed
 		}
-		n, errno := send(s.fd, b[written:])
+		n, errno := s.send(b[written:])
 		written += n
 		switch errno {
 		case 0, unix.EINTR:

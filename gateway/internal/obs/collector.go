@@ -32,6 +32,13 @@ type Snapshot struct {
 	AcceptErrors map[string]uint64
 	// EdgeRefused counts requests that reached no route, by port and reason.
 	EdgeRefused map[string]map[string]uint64
+	Loops       LoopSample
+}
+
+// LoopSample counts what moves requests between clients, the gateway and replicas on its host. No count ever falls.
+type LoopSample struct {
+	PollWaits, PollReads, PollWrites uint64
+	BellsRung, BellsReceived         uint64
 }
 
 // FunctionSample describes one function.
@@ -161,6 +168,11 @@ var (
 	startTime      = desc("start_time_seconds", "When the gateway started, in unix time.")
 	acceptErrors   = desc("accept_errors_total", "Connections that a port (functions, admin) did not accept or closed at once: no descriptors, or on the admin port too many connections.", "port")
 	edgeRefused    = desc("edge_refused_total", "Requests and connections that a port (functions, admin) refused before they reached a route. Reasons: framing (malformed or not supported), too_large, first_byte_timeout, header_timeout, rate (the body came too slowly), body_memory (--body-memory is used up, or as much by answers that are not read), unread_answer (the client did not take its answer).", "port", "reason")
+	pollWaits      = desc("http_poll_waits_total", "Looks of the function port's pollers (clear text) for connections that are ready. Far more than requests: wake-ups for little.")
+	pollReads      = desc("http_poll_reads_total", "Reads from the function port's connections in clear text.")
+	pollWrites     = desc("http_poll_writes_total", "Writes to the function port's connections in clear text.")
+	bellsRung      = desc("replica_bells_rung_total", "Wake-ups of sleeping replicas on the gateway's host. One wake-up may be for several batches.")
+	bellsReceived  = desc("replica_bells_received_total", "Wake-ups of the gateway by replicas on its host.")
 	fnRequests     = desc("function_requests_total", "Requests to functions, by the code of their first query that did not end in ok, also where the caller got a default.", "function", "code")
 	fnQueries      = desc("function_queries_total", "Queries in requests to functions.", "function")
 	fnLatency      = desc("function_latency_seconds", "From the request's acceptance to its answer.", "function")
@@ -207,7 +219,7 @@ var (
 	stateLost      = desc("policy_lost_updates_total", "Changes that will never be written because too many were waiting.")
 	stateErrors    = desc("policy_store_errors_total", "Calls of the store that failed.")
 	stateAway      = desc("policy_store_away", "1 while the store does not answer.")
-	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, fnRequests, fnQueries, fnLatency, fnSLO, modelRequests, modelLatency, modelQueries, modelQueue,
+	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, pollWaits, pollReads, pollWrites, bellsRung, bellsReceived, fnRequests, fnQueries, fnLatency, fnSLO, modelRequests, modelLatency, modelQueries, modelQueue,
 		modelBatch, modelWorker, modelBatches, modelRetries, replicaStarts, replicaExits, modelReplicas, modelQueued, modelInFlight,
 		modelHedged, modelHedgeWins, fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
 		fnFeedback, fnShare, fnLoss, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
@@ -257,6 +269,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			count(edgeRefused, n, port, reason)
 		}
 	}
+	count(pollWaits, s.Loops.PollWaits)
+	count(pollReads, s.Loops.PollReads)
+	count(pollWrites, s.Loops.PollWrites)
+	count(bellsRung, s.Loops.BellsRung)
+	count(bellsReceived, s.Loops.BellsReceived)
 	count(schedEpochs, s.Epochs)
 	hist(schedPlan, s.PlanTime)
 	for _, d := range s.Devices {
