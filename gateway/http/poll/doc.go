@@ -6,7 +6,8 @@
 // reads each ready socket once into a buffer of its own, and passes the bytes to the socket's [Owner]. An idle socket has no goroutine,
 // no buffer and one descriptor. The owner must not block; there are two ways to stop the poller from reading on:
 //
-//   - [Socket.Hold], until [Socket.Free]: an answer is to be written first. The kernel's buffer fills, and the client has to wait.
+//   - [Socket.Hold], until [Socket.Free]: an answer is to be written first, or a body needs memory. The kernel's buffer fills, and the
+//     client has to wait. [Socket.Wake] lets any goroutine say that there is news.
 //   - [Socket.Take], until [Socket.Give]: a goroutine has the socket and reads and writes it with methods that wait, those of
 //     Hertz's network.Conn. So one slow or panicking handler stops nothing else.
 //

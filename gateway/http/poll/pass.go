@@ -20,7 +20,7 @@ func (g *Group) passes() bool { return g.pass.Load() != nil }
 // offer offers a socket, and reports whether it was taken. The poller calls it.
 func (s *Socket) offer(pass func(o Owner, fd int) bool) bool {
 	s.mu.Lock()
-	if s.closed || s.taken || s.held || s.gone || s.Len() > 0 {
+	if s.closed || s.taken || s.held > 0 || s.gone || s.Len() > 0 {
 		s.mu.Unlock()
 		return false
 	}
@@ -40,7 +40,7 @@ func (s *Socket) offer(pass func(o Owner, fd int) bool) bool {
 // Offer has the poller offer the socket soon, also if nothing has come on it, and reports false if it is in use. Any goroutine may call it.
 func (s *Socket) Offer() bool {
 	s.mu.Lock()
-	idle := !s.closed && !s.taken && !s.held && !s.handling
+	idle := !s.closed && !s.taken && s.held == 0 && !s.handling
 	s.mu.Unlock()
 	if idle {
 		s.poller.push(s)

@@ -159,6 +159,68 @@ func TestHold(t *testing.T) {
 	o.wants(t, "closed")
 }
 
+// A socket that is held twice is read after both were undone.
+func TestHoldTwice(t *testing.T) {
+	inputs := make(chan string, 8)
+	o, peer := pair(t, group(t, 1), func(o *owner, in []byte) {
+		inputs <- string(in)
+		o.Hold()
+		o.Hold()
+		o.Wake()
+	})
+	write(t, peer, "a")
+	<-inputs
+	o.Free()
+	write(t, peer, "b")
+	o.wants(t, "expired")
+	o.Wake() // after the poller has seen b, if it would read it
+	o.wants(t, "expired")
+	select {
+	case got := <-inputs:
+		t.Errorf("%q was read", got)
+	default:
+	}
+	o.Free()
+	if got := <-inputs; got != "b" {
+		t.Errorf("%q, want b", got)
+	}
+	o.Free()
+	o.Free()
+}
+
+// A goroutine returns a socket that stays held: what was kept is not passed on before Free, and the poller looks at it once.
+func TestYield(t *testing.T) {
+	inputs := make(chan string, 8)
+	o, peer := pair(t, group(t, 1), func(o *owner, in []byte) {
+		inputs <- string(in[:1])
+		if in[0] != 'a' {
+			return
+		}
+		o.Keep(in[1:])
+		o.Take()
+		go func() {
+			o.Hold()
+			o.Yield()
+		}()
+	})
+	write(t, peer, "abc")
+	<-inputs
+	o.wants(t, "expired")
+	if o.Gone() || len(inputs) > 0 {
+		t.Error("it is read, or its peer has left")
+	}
+	o.Free()
+	if got := <-inputs; got != "b" {
+		t.Errorf("%q, want b", got)
+	}
+	peer.Close()
+	o.wants(t, "ended")
+	o.wants(t, "closed")
+	if !o.Gone() {
+		t.Error("its peer has not left")
+	}
+}
+
 // A goroutine that has taken a socket waits without the poller, and gives it back when nothing is to be read.
 func TestTake(t *testing.T) {
 	steps := make(chan string, 8)

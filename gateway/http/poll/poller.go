@@ -121,6 +121,7 @@ type poller struct {
 	free    []int32
 	wheel   *timer.Wheel[Socket]
 	inbox   []*Socket // may be read again, as other goroutines say
+	calls   []*Socket // Wake was called
 	wakeAt  api.Nanos // the read deadline; api.Never: none
 	woken   bool      // the deadline has passed, or soon will
 	stopped bool
@@ -215,7 +216,8 @@ func (p *poller) rouse() (stopped bool) {
 	p.woken = false
 	p.moved, p.inbox = p.inbox, p.moved[:0]
 	stopped = p.stopped
-	var due []*Socket
+	due := p.calls
+	p.calls = nil
 	p.wheel.Advance(now)
 	for t := p.wheel.Pop(); t != nil; t = p.wheel.Pop() {
 		t.Of.alarm.Store(0)
@@ -258,7 +260,7 @@ func (p *poller) process(s *Socket, now api.Nanos) {
 		return
 	}
 	s.mu.Lock()
-	if s.closed || s.taken || s.held || !s.ready && s.Len() == 0 {
+	if s.closed || s.taken || s.held > 0 || !s.ready && s.Len() == 0 {
 		s.mu.Unlock()
 		return
 	}
@@ -326,6 +328,14 @@ func (p *poller) push(s *Socket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inbox = append(p.inbox, s)
+	p.wakeLocked()
+}
+
+// call has the poller call Expired soon. Any goroutine may call it.
+func (p *poller) call(s *Socket) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls = append(p.calls, s)
 	p.wakeLocked()
 }
 

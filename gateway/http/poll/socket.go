@@ -22,7 +22,7 @@ type Owner interface {
 	Input(in []byte, now api.Nanos)
 	// Ended is called when the peer sends no more, or the connection is broken. The owner closes the socket.
 	Ended()
-	// Expired is called some time after an Alarm, while no goroutine has the socket. It may come too early.
+	// Expired is called some time after an Alarm, and after Wake, while no goroutine has the socket. It may come too early.
 	Expired(now api.Nanos)
 	// Left is called when the peer hangs up while the socket is held or taken.
 	Left()
@@ -50,7 +50,7 @@ type Socket struct {
 	gone     bool // the peer has hung up
 	room     bool // it may take bytes to write
 	taken    bool // a goroutine has it
-	held     bool // an answer is to be written first
+	held     int  // calls of Hold without their Free: something else is to happen first
 	handling bool // the poller calls the owner
 	closed   bool
 	reads    bool // a goroutine waits for readable,
@@ -102,7 +102,7 @@ func (s *Socket) signal(bits uint32) bool {
 	}
 	s.gone = s.gone || bits&hangUp != 0
 	s.wakeLocked()
-	if !s.taken && !s.held {
+	if !s.taken && s.held == 0 {
 		ready := s.ready
 		s.mu.Unlock()
 		return ready
@@ -138,7 +138,7 @@ func (s *Socket) noteRead(n, size int, errno syscall.Errno) {
 }
 
 func (s *Socket) wantsPollerLocked() bool {
-	return !s.closed && !s.taken && !s.held && !s.handling && (s.ready || s.Len() > 0)
+	return !s.closed && !s.taken && s.held == 0 && !s.handling && (s.ready || s.Len() > 0)
 }
 
 // Batch returns the batch of the socket's poller. It is for the owner's Input and Expired.
@@ -189,6 +189,16 @@ func (s *Socket) Give() bool {
 	}
 }
 
+// Yield returns the socket to its poller without a look at what has come, and asks for Expired, as Wake does. It is for a goroutine that
+// has called Hold.
+func (s *Socket) Yield() {
+	s.mu.Lock()
+	s.taken = false
+	s.mu.Unlock()
+	s.poller.call(s) // after which the poller reads, if Free was called meanwhile
+	s.unref()
+}
+
 // Leave ends the use of the socket by the goroutine that has taken it. It has closed the socket.
 func (s *Socket) Leave() { s.unref() }
 
@@ -196,14 +206,14 @@ func (s *Socket) Leave() { s.unref() }
 func (s *Socket) Hold() {
 	s.refs.Add(1)
 	s.mu.Lock()
-	s.held = true
+	s.held++
 	s.mu.Unlock()
 }
 
-// Free undoes Hold. Any goroutine may call it.
+// Free undoes one Hold. Any goroutine may call it.
 func (s *Socket) Free() {
 	s.mu.Lock()
-	s.held = false
+	s.held--
 	more := s.wantsPollerLocked()
 	s.mu.Unlock()
 	if more || s.poller.group.passes() {
@@ -218,6 +228,16 @@ func (s *Socket) Alarm(at api.Nanos) {
 	if set := s.alarm.Load(); set == 0 || at < api.Nanos(set) {
 		s.poller.setAlarm(s, at)
 	}
+}
+
+// Wake asks for Expired as soon as the poller can, unless a goroutine has the socket. Any goroutine may call it.
+func (s *Socket) Wake() { s.poller.call(s) }
+
+// Gone reports whether the peer has hung up. Left is called when that happens later, if the socket is held or taken.
+func (s *Socket) Gone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gone
 }
 
 // Keep keeps bytes of Input that the owner has not used. They come again, before others.
