@@ -27,6 +27,7 @@ type Bodies struct {
 	limit  int64
 	used   atomic.Int64
 	passed atomic.Int64 // bytes of mapped bodies, ever
+	turns  turns
 	unread unread
 	pools  [largestPooled + 1]sync.Pool
 
@@ -48,20 +49,27 @@ type body struct {
 
 // NewBodies makes a budget of so many bytes for bodies, and one of as many for answers; 0: any number.
 func NewBodies(limitBytes int64) *Bodies {
-	return &Bodies{limit: limitBytes, unread: unread{limit: limitBytes}}
+	return &Bodies{limit: limitBytes, unread: unread{limit: limitBytes}, turns: turns{wait: roomWait}}
 }
 
 // Reserve takes n bytes of the budget, or reports that it has none left.
 func (b *Bodies) Reserve(n int) bool {
-	if used := b.used.Add(int64(n)); b.limit > 0 && used > b.limit {
-		b.used.Add(-int64(n))
-		return false
+	for {
+		used := b.used.Load()
+		if b.limit > 0 && used+int64(n) > b.limit {
+			return false
+		}
+		if b.used.CompareAndSwap(used, used+int64(n)) {
+			return true
+		}
 	}
-	return true
 }
 
-// Return gives n bytes back to the budget.
-func (b *Bodies) Return(n int) { b.used.Add(-int64(n)) }
+// Return gives n bytes back to the budget, to bodies that wait for them.
+func (b *Bodies) Return(n int) {
+	b.used.Add(-int64(n))
+	b.admit()
+}
 
 // Used returns how many bytes are reserved.
 func (b *Bodies) Used() int64 { return b.used.Load() }
@@ -79,6 +87,11 @@ func (b *Bodies) take(n int) *body {
 	if !b.Reserve(n) {
 		return nil
 	}
+	return b.memory(n)
+}
+
+// memory returns memory for n bytes that are reserved. If the system has none, it returns nil and gives the room back.
+func (b *Bodies) memory(n int) *body {
 	class := max(smallestBody, bits.Len(uint(n-1)))
 	var m *body
 	if class <= largestPooled {
@@ -132,7 +145,7 @@ func (b *Bodies) grow(m *body, n int) *body {
 
 // put takes memory back. The caller keeps nothing of it.
 func (b *Bodies) put(m *body) {
-	defer b.used.Add(-m.reserved)
+	defer b.Return(int(m.reserved))
 	if m.slot != nil {
 		m.freeSlot()
 		return
@@ -151,7 +164,7 @@ func (b *Bodies) put(m *body) {
 }
 
 // abandon gives the room of m back, and not the memory, which may still be read.
-func (b *Bodies) abandon(m *body) { b.used.Add(-m.reserved) }
+func (b *Bodies) abandon(m *body) { b.Return(int(m.reserved)) }
 
 // trim gives the pages of mappings back that have not been used since then. The addresses stay, at most as many as bodies were
 // held at a time: a goroutine that reads a body it has returned sees zeros, and does not end the process.

@@ -34,6 +34,11 @@ type conn struct {
 	quick  bool         // its handler runs on the poller: it must not block
 	laid   *body        // of the request whose handler runs on the poller, until its query has borrowed it
 	handed bool         // and was not called: the request is for a goroutine
+
+	turn   turn      // of a body that waits for room
+	wakes  func()    // Wake, once it was needed
+	queued bool      // the request in reader has a turn
+	until  api.Nanos // and how long it waits
 }
 
 const (
@@ -169,8 +174,13 @@ func (c *conn) written(call *dialect.Call) {
 	c.Free()
 }
 
-// Left is called when the client has disconnected: a query in flight need not be evaluated.
+// Left is called when the client has disconnected: a query in flight need not be evaluated, and a body that waits gives up its turn.
 func (c *conn) Left() {
+	if c.server.edge.Bodies.leave(&c.turn) {
+		_ = c.Socket.Close()
+		c.Free()
+		return
+	}
 	if call := c.call.Load(); call != nil && call.TryRetain() {
 		if c.call.Load() == call { // it still belongs to this connection and was not recycled meanwhile
 			call.Cancel()

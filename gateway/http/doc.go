@@ -23,6 +23,9 @@
 // head, and one non-blocking send on the connection's descriptor writes it. Answers keep the order of requests: a later
 // request of the same connection is submitted only after the previous answer has been written.
 //
+// A body of known length that finds no room in clear text waits for it, in the order of arrival (waiting.go): the poller does not read its
+// connection, the kernel's buffer fills, and the client has to wait. It gets 503 only when it has waited for a second, or too many wait.
+//
 // # What all dialects share
 //
 // [Limits] bound what clients can make the gateway hold. Requests that two parsers could read differently are refused

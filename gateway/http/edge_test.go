@@ -77,7 +77,10 @@ func TestWhatDoesNotFlowIsCut(t *testing.T) {
 
 // 100 (Continue) comes once, and only where the body has room.
 func TestExpectations(t *testing.T) {
-	f := serve(t, querytest.Bytes, echoed, func(f *fixture) { f.bodies = NewBodies(1000) })
+	f := serve(t, querytest.Bytes, echoed, func(f *fixture) {
+		f.bodies = NewBodies(1000)
+		f.bodies.turns.wait = time.Millisecond
+	})
 	ask := func(length string) string {
 		return "POST /f/predict HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nExpect: 100-continue\r\nContent-Length: " + length + "\r\n\r\n"
 	}

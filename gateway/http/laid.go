@@ -53,18 +53,25 @@ func (list functionRoutes) find(path []byte) (function []byte, route *functionRo
 
 // takeBody returns memory for the body whose head has come, nil without room in the budget.
 func (c *conn) takeBody(r *reader, now api.Nanos) *body {
+	if !r.loop.Bodies.reserveInTurn(int(r.parser.Head().Length)) {
+		return nil
+	}
+	return c.placeBody(r, now)
+}
+
+// placeBody returns memory for the body whose head has come, for which room is reserved. If the system has none, it returns nil and gives
+// the room back. A body that a goroutine will read has memory of its own: only pollers move it there when its client is slow.
+func (c *conn) placeBody(r *reader, now api.Nanos) *body {
 	h, b := r.parser.Head(), r.loop.Bodies
-	if n := int(h.Length); n >= laidBytes {
+	n := int(h.Length)
+	if n >= laidBytes && !h.Continue {
 		if s := c.server.reserve(h); s != nil {
-			m := b.lay(s, n)
-			if m != nil {
-				r.laidUntil = now + laidTime
-				c.Alarm(r.laidUntil)
-			}
-			return m
+			r.laidUntil = now + laidTime
+			c.Alarm(r.laidUntil)
+			return b.lay(s, n)
 		}
 	}
-	return b.take(int(h.Length))
+	return b.memory(n)
 }
 
 // reserve asks the dialect for a place for a request's body.
@@ -104,12 +111,8 @@ func (c *conn) unlay(r *reader, now api.Nanos) {
 
 var laidBodies = sync.Pool{New: func() any { return new(body) }}
 
-// lay is take for a body with a place. It frees the slot if the budget has no room.
+// lay is memory for a body with a place.
 func (b *Bodies) lay(s api.Slot, n int) *body {
-	if !b.Reserve(n) {
-		s.Free()
-		return nil
-	}
 	m := laidBodies.Get().(*body)
 	m.bytes, m.slot, m.reserved, m.owner = s.Bytes()[:0], s, int64(n), b
 	return m

@@ -90,7 +90,7 @@ func (c *conn) Input(in []byte, now api.Nanos) {
 			}
 			if int(h.Length) > len(in) {
 				if r.body = c.takeBody(r, now); r.body == nil {
-					c.lend(r, in, headed, nil) // a goroutine refuses it
+					c.awaitRoom(r, in, now)
 					return
 				}
 			}
@@ -124,7 +124,7 @@ func (c *conn) Input(in []byte, now api.Nanos) {
 // awaitMore leaves a request that has come in part with the poller. The rest of its body is read straight to its place.
 func (c *conn) awaitMore(r *reader) {
 	c.reader = r
-	if r.readsBody() {
+	if r.readsBody() && c.Len() == 0 { // what was kept comes first
 		have, length := len(r.body.bytes), int(r.parser.Head().Length)
 		c.Place(r.body.bytes[have:min(length, have+placedBytes)])
 		r.placed = true
@@ -220,6 +220,10 @@ func (l *loop) report(v any) {
 // Expired is called when a deadline may have passed.
 func (c *conn) Expired(now api.Nanos) {
 	if r := c.reader; r != nil {
+		if c.queued {
+			c.look(r, now)
+			return
+		}
 		if f := r.parser.Expire(now); f != nil {
 			c.reader = nil
 			c.lend(r, nil, refused, f)
@@ -282,6 +286,11 @@ func (c *conn) work(r *reader, at stage, f *http1.Failure) {
 		r.parser.Again(now)
 		at, f = between, nil
 	}
+	if r.parked {
+		r.parked = false
+		c.Yield()
+		return
+	}
 	c.awaitWritten()
 	_ = c.Close()
 	r.abandonBody()
@@ -308,6 +317,13 @@ func (r *reader) step(at stage, f *http1.Failure) bool {
 	case answered:
 		defer r.loop.answering.Add(-1)
 		return r.conclude()
+	}
+	if f == awaitsRoom {
+		r.own.awaitWritten() // which holds the connection
+		if r.parked = true; r.own.park(r, r.loop.now()) {
+			return false
+		}
+		r.parked, f = false, noRoom
 	}
 	if f != nil && f.Reason == http1.HTTP2 && !r.own.served && r.loop.http2 != nil && r.skipPreface() {
 		_ = r.loop.http2.ServeAfterPreface(ctx, r.conn) // always nil

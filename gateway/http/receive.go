@@ -31,6 +31,7 @@ type reader struct {
 	target []byte
 	filled bool // Hertz's context has the head
 	placed bool // the poller reads the next part of the body to its place
+	parked bool // the goroutine that has the connection returns it, because the body waits for room
 	// laidUntil is how long the body may lie in a worker's memory before it is complete.
 	laidUntil api.Nanos
 }
@@ -127,10 +128,19 @@ func (r *reader) parse(in []byte) (n int, done bool, f *http1.Failure) {
 
 // open begins a request whose head is complete. bare: nothing of the body has come yet.
 func (r *reader) open(bare bool) *http1.Failure {
-	r.fill()
+	if !r.filled { // before it waited for room
+		r.fill()
+	}
 	h := r.parser.Head()
-	if h.Length > 0 {
-		if r.body = r.loop.Bodies.take(int(h.Length)); r.body == nil {
+	if h.Length > 0 && r.body == nil {
+		n, b := int(h.Length), r.loop.Bodies
+		if r.own != nil && !b.reserveInTurn(n) {
+			return awaitsRoom
+		}
+		if r.own == nil && !b.Reserve(n) {
+			return noRoom
+		}
+		if r.body = b.memory(n); r.body == nil {
 			return noRoom
 		}
 	}

@@ -78,6 +78,9 @@ func (p *Parser) Again(now api.Nanos) {
 	}
 }
 
+// Resume begins the time of a body again, for callers that have not read it for a while.
+func (p *Parser) Resume(now api.Nanos) { p.pace.Start(p.limits, now) }
+
 // Head returns the request's head. It is valid from Headed until Again.
 func (p *Parser) Head() *Head { return &p.head }
 
