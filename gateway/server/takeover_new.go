@@ -341,9 +341,10 @@ func (s *Server) whyGivenUp(ctx context.Context, e takeover.Event, err error) er
 	return fmt.Errorf("--takeover: process %d is %s", b.conn.PID(), e)
 }
 
-// notLoaded says what this process has not loaded yet; empty: nothing.
+// notLoaded says what this process has not loaded yet; empty: nothing. It is about what the old process has: a required function that
+// cannot answer there need not answer here.
 func (s *Server) notLoaded() string {
-	if ok, why := s.status.Ready(); !ok {
+	if ok, why := s.status.Loaded(); !ok {
 		return why
 	}
 	return strings.Join(s.capacity.Missing(), ", ")

@@ -193,7 +193,7 @@ func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
 	}
 	close(g.decided)
 	if err != nil {
-		s.log.Error("a process has not taken over; this one goes on, and changes are possible again", zap.Int("process", conn.PID()), zap.Error(err))
+		s.log.Error("a process has not taken over; this one goes on", zap.Int("process", conn.PID()), zap.Error(err))
 		conn.EndReceive()
 	}
 	receiving.Wait()
@@ -210,6 +210,8 @@ type giver struct {
 	events  chan takeover.Event
 	decided chan struct{}
 	thaw    func()
+	// storeLost: the store could not be taken back.
+	storeLost bool
 
 	takesConnections bool // the new process takes those that clients keep
 
@@ -466,6 +468,9 @@ func (g *giver) resume(why error) {
 	g.endShare()
 	if g.thaw != nil {
 		g.thaw()
+		if !g.storeLost && !g.succession.isStopping() {
+			g.log.Info("changes are possible again")
+		}
 	}
 	if g.handover != nil {
 		_ = os.Remove(g.dir.file(copyFile)) // the next takeover writes over what is left
@@ -486,6 +491,7 @@ func (g *giver) reclaim(why error) {
 		ctx, cancel := context.WithTimeout(context.Background(), closeStoreWithin)
 		defer cancel()
 		if err := g.handover.Take(ctx); err != nil {
+			g.storeLost = true
 			g.log.Error("the store is lost: what serves goes on serving, and nothing can be changed or kept until the gateway is restarted", zap.Error(err))
 		}
 	}
@@ -527,6 +533,16 @@ func (s *succession) settle() *takeover.Conn {
 		return to
 	}
 	return nil
+}
+
+// isStopping reports whether the gateway ends, and nobody can take over any more.
+func (s *succession) isStopping() bool {
+	select {
+	case <-s.stopping:
+		return true
+	default:
+		return false
+	}
 }
 
 // isOver reports whether another process has taken over.

@@ -56,6 +56,9 @@ type fake struct {
 
 func (f *fake) Spec() *api.ModelSpec { return &f.spec }
 func (f *fake) Crashing() bool       { return f.crashing }
+
+func (f *fake) StartsFail() (last string, fail bool) { return "exited with code 3", f.crashing }
+
 func (f *fake) Processes() []Process { return nil }
 func (f *fake) CountChanged()        {}
 

@@ -19,6 +19,9 @@ type Version interface {
 	Spec() *api.ModelSpec
 	// Crashing reports whether its replicas keep failing.
 	Crashing() bool
+	// StartsFail reports whether its starts have kept failing since a replica was last ready, although others may be, and how the last
+	// one ended.
+	StartsFail() (last string, fail bool)
 	// Processes are its replicas that are ready. The usage of a replica that still loads means nothing.
 	Processes() []Process
 	// CountChanged is called when it is to have no replica any more: waiting for one may make no sense now.

@@ -31,8 +31,9 @@ func (c *Capacity) Failing() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, st := range c.order {
-		if c.floors[st.m.id] > 0 && st.m.version.Crashing() {
-			return fmt.Sprintf("replicas of %s cannot be started, and the process before has some", st.m.id)
+		wanted, ready := c.floor(st.m), int(st.m.model.Ready.Load())
+		if last, fail := st.m.version.StartsFail(); fail && ready < wanted {
+			return fmt.Sprintf("replicas of %s cannot be started: the process before has %d, this one %d; the last start: %s", st.m.id, wanted, ready, last)
 		}
 	}
 	return ""

@@ -70,9 +70,14 @@ func TestKeepAtLeast(t *testing.T) {
 		t.Errorf("nothing fails: %s", got)
 	}
 	steady.crashing = true
-	if got := b.Failing(); !strings.Contains(got, "steady@1 cannot be started") {
-		t.Errorf("a version that crashes: %q", got)
+	if got := b.Failing(); got != "" {
+		t.Errorf("all replicas are ready: %s", got)
 	}
+	steady.model.Ready.Add(-1)
+	if got := b.Failing(); got != "replicas of steady@1 cannot be started: the process before has 3, this one 2; the last start: exited with code 3" {
+		t.Errorf("a version of which one replica cannot start: %q", got)
+	}
+	steady.model.Ready.Add(1)
 	if got := b.Replicas(); len(got) != 1 || got[id("sleeper")] != 2 {
 		t.Errorf("while steady crashes: %v", got)
 	}

@@ -158,6 +158,13 @@ func (d *Deployment) Crashing() bool {
 	return d.model.Ready.Load() == 0 && d.failures >= crashLoop
 }
 
+// StartsFail reports whether launches keep failing, although there may be replicas, and how the last one ended.
+func (d *Deployment) StartsFail() (last string, fail bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lastExit, d.failures >= crashLoop
+}
+
 // Failing reports whether a launch has failed since a replica was last ready.
 func (d *Deployment) Failing() bool {
 	d.mu.Lock()

@@ -75,6 +75,19 @@ func (r *Reader) SetDraining() { r.draining.Store(true) }
 // answer has its first replica or has failed to get one. After that only a stop and required functions make it unready: queries
 // are accepted, and what cannot answer is for Problems.
 func (r *Reader) Ready() (bool, string) {
+	if ok, why := r.Loaded(); !ok {
+		return false, why
+	}
+	if len(r.cfg.ReadyRequires) > 0 {
+		if missing := r.missing(); len(missing) > 0 {
+			return false, "required functions cannot answer: " + firstOf(missing)
+		}
+	}
+	return true, ""
+}
+
+// Loaded is Ready without required functions.
+func (r *Reader) Loaded() (bool, string) {
 	if r.draining.Load() {
 		return false, "the gateway is stopping"
 	}
@@ -86,11 +99,6 @@ func (r *Reader) Ready() (bool, string) {
 			return false, "waiting for the first replica of " + firstOf(waiting)
 		}
 		r.settled.Store(true)
-	}
-	if len(r.cfg.ReadyRequires) > 0 {
-		if missing := r.missing(); len(missing) > 0 {
-			return false, "required functions cannot answer: " + firstOf(missing)
-		}
 	}
 	return true, ""
 }
