@@ -41,9 +41,17 @@ func baseURL(flag, address string) (string, error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.Path != "" && u.Path != "/" || u.RawQuery != "" {
-		return "", usagef("%s %q: expected host:port, such as %s", flag, address, defaultAdmin)
+		return "", usagef("%s %q: expected host:port, such as %s", flag, address, exampleOf(flag))
 	}
 	return u.Scheme + "://" + u.Host, nil
+}
+
+// exampleOf is an address that a flag may have.
+func exampleOf(flag string) string {
+	if flag == "--admin" {
+		return defaultAdmin
+	}
+	return defaultServer
 }
 
 // hostPort is an address to listen on, without the scheme.
@@ -54,7 +62,7 @@ func hostPort(flag, address string) (string, error) {
 	}
 	_, host, _ := strings.Cut(base, "://")
 	if _, _, err := net.SplitHostPort(host); err != nil {
-		return "", usagef("%s %q: expected host:port, such as %s", flag, address, defaultAdmin)
+		return "", usagef("%s %q: expected host:port, such as %s", flag, address, exampleOf(flag))
 	}
 	return host, nil
 }

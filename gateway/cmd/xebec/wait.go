@@ -116,7 +116,7 @@ func (c *cli) failure(m *api.ModelStatus) error {
 			reason = r.LastExit
 		}
 	}
-	return fmt.Errorf("model %s has failed: %s; the gateway keeps trying: %q shows the whole output", m.Spec.ID(), reason, "xebec logs "+m.Spec.Name)
+	return fmt.Errorf("model %s has failed: %s; the gateway keeps trying: %q shows more of its output", m.Spec.ID(), reason, "xebec logs "+m.Spec.Name)
 }
 
 func findVersion(models []api.ModelStatus, id api.ModelID) *api.ModelStatus {
