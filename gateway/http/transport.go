@@ -43,7 +43,7 @@ func (t *transporter) ListenAndServe(network.OnData) error {
 			return fmt.Errorf("listen on %s: %w", t.listener.Addr(), err)
 		}
 		ln = p
-		defer p.Close()
+		defer func() { _ = p.Close() }()
 	}
 	pollers, err := poll.New(max(1, runtime.GOMAXPROCS(0)/2), t.server.edge.loop.now, func() poll.Batch { return &batch{loop: t.server.edge.loop} })
 	if err != nil {

@@ -52,7 +52,7 @@ func (g *giver) try() {
 		err = g.conn.Send(takeover.KindTry, nil, there)
 		there.Close()
 		if err != nil {
-			share.Close()
+			_ = share.Close()
 		}
 	}
 	if err != nil {
@@ -176,7 +176,7 @@ func (g *giver) endShare() {
 	g.endTrial()
 	g.trying.Wait()
 	g.function.SetShare(nil)
-	g.share.Close()
+	_ = g.share.Close()
 	g.share = nil
 }
 
@@ -225,7 +225,7 @@ func (s *Server) endCanary() {
 	if err := s.http.Shutdown(ctx); err != nil {
 		s.log.Warn(err.Error())
 	}
-	s.function.Close()
+	_ = s.function.Close()
 	s.ports.Wait()
 }
 

@@ -51,7 +51,7 @@ func (s *Server) listen() (err error) {
 		if s.function, err = accept.New(ln, bound); err != nil {
 			return err
 		}
-		s.onClose(func() error { s.function.Close(); return nil })
+		s.onClose(func() error { _ = s.function.Close(); return nil })
 	}
 	if secure != nil {
 		inherited, err := s.before.listener(fileAdmin, "--admin", s.cfg.Admin)
@@ -64,7 +64,7 @@ func (s *Server) listen() (err error) {
 		if s.admin, err = secure.listen(s.cfg.Admin, inherited, s.notAccepted("admin")); err != nil {
 			return err
 		}
-		s.onClose(func() error { s.admin.Close(); return nil })
+		s.onClose(func() error { _ = s.admin.Close(); return nil })
 	}
 	return nil
 }

@@ -396,7 +396,7 @@ func (s *Server) shutdown(ctx, replicas context.Context) error {
 		now, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
 		_ = s.adminHTTP.Shutdown(now) // its followers are cut off; there is nothing to wait for
-		s.admin.Close()               // in case it had not begun to serve
+		_ = s.admin.Close()           // in case it had not begun to serve
 	}
 	s.ports.Wait()
 	s.log.Info("stopped")

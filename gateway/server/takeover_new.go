@@ -85,7 +85,7 @@ func (s *Server) meet(ctx context.Context) error {
 	if f.Kind == takeover.KindAbort {
 		var a takeover.Abort
 		err := f.Decode(&a)
-		return fmt.Errorf("--takeover: process %d refuses: %s", conn.PID(), errors.Join(errors.New(a.Reason), err))
+		return fmt.Errorf("--takeover: process %d refuses: %w", conn.PID(), errors.Join(errors.New(a.Reason), err))
 	}
 	w := &b.welcome
 	if f.Kind != takeover.KindWelcome || f.Decode(w) != nil || len(w.Files) != len(files) {

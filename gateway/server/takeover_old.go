@@ -46,7 +46,6 @@ type succession struct {
 
 // startedProcess is a process that `xebec upgrade` has started.
 type startedProcess struct {
-	pid     int
 	outcome chan error // capacity 1
 	// progress tells the command how far it is.
 	progress func(takeover.Progress)
@@ -113,7 +112,7 @@ func (s *Server) listenForSuccessor() error {
 					s.log.Warn("a process may not use the control socket", zap.Error(err))
 					return
 				}
-				defer conn.Close()
+				defer func() { _ = conn.Close() }()
 				s.serveControl(conn)
 			})
 		}
@@ -261,7 +260,7 @@ func (g *giver) receive() {
 }
 
 func (g *giver) hear(f takeover.Frame) error {
-	event := takeover.Gone
+	var event takeover.Event
 	switch f.Kind {
 	case takeover.KindReady:
 		event = takeover.GotReady
@@ -520,7 +519,7 @@ func (s *succession) settle() *takeover.Conn {
 	s.mu.Lock()
 	s.stopOnce.Do(func() { close(s.stopping) })
 	if s.ln != nil {
-		s.ln.Close()
+		_ = s.ln.Close()
 		s.ln = nil
 	}
 	to, decided := s.to, s.decided

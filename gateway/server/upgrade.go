@@ -154,7 +154,7 @@ func Upgrade(ctx context.Context, dataDir, binary string, canary *Canary, progre
 	if err != nil {
 		return 0, fmt.Errorf("no gateway answers in %s: --data-dir names the directory of the one to replace: %w", dir.path, err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, conn.EndReceive)()
 	if err := conn.Send(takeover.KindUpgrade, takeover.Upgrade{Binary: binary, Canary: canary}); err != nil {
 		return 0, err

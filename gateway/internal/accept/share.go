@@ -59,12 +59,11 @@ func (s *Share) pass(fd int) bool {
 		return false
 	}
 	s.due--
-	err := unix.ENOTCONN
+	passed := false
 	_ = s.raw.Control(func(to uintptr) { // it fails only if the share is closed
-		sent := unix.Sendmsg(int(to), []byte{passedMark}, unix.UnixRights(fd), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		err, _ = sent.(unix.Errno)
+		passed = unix.Sendmsg(int(to), []byte{passedMark}, unix.UnixRights(fd), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL) == nil
 	})
-	if err != 0 {
+	if !passed {
 		return false
 	}
 	s.passed.Add(1)

@@ -133,7 +133,7 @@ func (f *fileStore) create() error {
 	if err != nil {
 		return errors.Join(err, removeIfThere(unfinished))
 	}
-	defer db.Close() // after the file has left its first name: who waits for its lock finds the store at its path
+	defer func() { _ = db.Close() }() // after the file has left its first name: who waits for its lock finds the store at its path
 	if err := os.Link(unfinished, f.path); err != nil {
 		if _, there := os.Stat(f.path); there != nil { // a file system without links, or another program has just linked its own
 			return os.Rename(unfinished, f.path)
