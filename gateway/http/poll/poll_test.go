@@ -364,3 +364,34 @@ func TestPlace(t *testing.T) {
 		t.Error("other bytes came")
 	}
 }
+
+// A socket may be closed, and asked what it has, before it is adopted: its server already knows it. Adopt then closes the descriptor.
+func TestCloseBeforeAdopt(t *testing.T) {
+	g := group(t, 1)
+	for range 50 {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer := os.NewFile(uintptr(fds[1]), "peer")
+		o := &owner{events: make(chan string, 4)}
+		if !o.Unread() {
+			t.Error("a socket that is about to be adopted counts as quiet")
+		}
+		closed := make(chan error, 1)
+		go func() { _ = o.Unread(); closed <- o.Close() }()
+		adopted := g.Adopt(&o.Socket, fds[0], nil, nil, o)
+		if err := <-closed; err != nil {
+			t.Fatalf("Close: %v", err)
+		}
+		if adopted != nil && !errors.Is(adopted, net.ErrClosed) {
+			t.Errorf("Adopt: %v", adopted)
+		} else if adopted == nil {
+			o.wants(t, "closed")
+		}
+		if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("the peer reads %v, expected the end", err)
+		}
+		peer.Close()
+	}
+}

@@ -74,16 +74,23 @@ func (i *input) bytes() []byte { return i.memory[i.r:i.w] }
 var inputs = sync.Pool{New: func() any { return new(input) }}
 
 // Adopt makes a socket of a connected descriptor, which it owns even if it fails, and has a poller read it. Any goroutine may call it.
+// Others may have called Unread, and Close, by which it fails.
 func (g *Group) Adopt(s *Socket, fd int, local, remote net.Addr, owner Owner) error {
-	s.owner, s.fd, s.local, s.remote = owner, fd, local, remote
-	s.poller = g.pollers[int(g.next.Add(1)-1)%len(g.pollers)]
-	s.timer.Of = s
-	s.refs.Store(1)
-	if err := s.poller.add(s); err != nil {
-		unix.Close(fd)
-		return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := net.ErrClosed
+	if !s.closed {
+		s.owner, s.fd, s.local, s.remote = owner, fd, local, remote
+		s.poller = g.pollers[int(g.next.Add(1)-1)%len(g.pollers)]
+		s.timer.Of = s
+		s.refs.Store(1)
+		err = s.poller.add(s)
 	}
-	return nil
+	if err != nil {
+		s.closed = true
+		unix.Close(fd)
+	}
+	return err
 }
 
 // signal notes what the kernel says, and reports whether the poller may read.
@@ -266,6 +273,9 @@ func (s *Socket) Unread() bool {
 	if s.closed { // otherwise the descriptor stays open while the lock is held
 		return false
 	}
+	if s.poller == nil { // it is about to be adopted
+		return true
+	}
 	n, err := unix.IoctlGetInt(s.fd, unix.TIOCINQ)
 	return s.handling || err == nil && n > 0
 }
@@ -302,8 +312,11 @@ func (s *Socket) Close() error {
 	}
 	s.closed = true
 	s.wakeLocked()
+	adopted := s.poller != nil
 	s.mu.Unlock()
-	s.unref()
+	if adopted {
+		s.unref()
+	}
 	return nil
 }
 
