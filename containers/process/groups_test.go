@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -89,22 +88,13 @@ func TestReaperKilledWithGroups(t *testing.T) {
 // A gateway that is killed leaves no cgroups: the reaper removes them.
 func TestGatewayKilledWithGroups(t *testing.T) {
 	gateway := exec.Command(self())
-	gateway.Env = append(os.Environ(), modeEnv+"=limited gateway")
-	gateway.Stderr = os.Stderr
-	stdout, err := gateway.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := gateway.Start(); err != nil {
-		t.Fatal(err)
-	}
 	var dirs []string
 	var all []watched
-	for scan := bufio.NewScanner(stdout); scan.Scan() && scan.Text() != "ready"; {
-		if pid, err := strconv.Atoi(scan.Text()); err == nil {
+	for _, line := range startGateway(t, gateway, "limited gateway") {
+		if pid, err := strconv.Atoi(line); err == nil {
 			all = append(all, watch(t, "process", pid))
 		} else {
-			dirs = append(dirs, scan.Text())
+			dirs = append(dirs, line)
 		}
 	}
 	if len(all) != 2 {
@@ -132,24 +122,16 @@ func TestSweepSparesOtherNamespaces(t *testing.T) {
 		return
 	}
 	gateway := exec.Command(path, "--pid", "--fork", "--mount-proc", "--kill-child", self())
-	gateway.Env = append(os.Environ(), modeEnv+"=limited gateway")
-	gateway.Stderr = os.Stderr
-	stdout, err := gateway.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := gateway.Start(); err != nil {
-		t.Fatal(err)
-	}
+	lines := startGateway(t, gateway, "limited gateway")
 	end := sync.OnceFunc(func() {
 		_ = gateway.Process.Kill()
 		_ = gateway.Wait()
 	})
 	defer end()
 	var dirs []string
-	for scan := bufio.NewScanner(stdout); scan.Scan() && scan.Text() != "ready"; {
-		if filepath.IsAbs(scan.Text()) {
-			dirs = append(dirs, scan.Text())
+	for _, line := range lines {
+		if filepath.IsAbs(line) {
+			dirs = append(dirs, line)
 		}
 	}
 	inside := func(dir string) string {

@@ -186,23 +186,29 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 }
 
+// startGateway starts a command that runs this program as a gateway of a mode, and returns what it prints until it is ready.
+func startGateway(t *testing.T, gateway *exec.Cmd, mode string) (lines []string) {
+	t.Helper()
+	gateway.Env = append(os.Environ(), modeEnv+"="+mode)
+	gateway.Stderr = os.Stderr
+	stdout, err := gateway.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gateway.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for scan := bufio.NewScanner(stdout); scan.Scan() && scan.Text() != "ready"; {
+		lines = append(lines, scan.Text())
+	}
+	return lines
+}
+
 func TestGatewayKilled(t *testing.T) {
 	for _, sig := range []unix.Signal{unix.SIGKILL, unix.SIGTERM} {
 		t.Run(unix.SignalName(sig), func(t *testing.T) {
 			gateway := exec.Command(self())
-			gateway.Env = append(os.Environ(), modeEnv+"=gateway")
-			gateway.Stderr = os.Stderr
-			stdout, err := gateway.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := gateway.Start(); err != nil {
-				t.Fatal(err)
-			}
-			var lines []string
-			for scan := bufio.NewScanner(stdout); scan.Scan() && scan.Text() != "ready"; {
-				lines = append(lines, scan.Text())
-			}
+			lines := startGateway(t, gateway, "gateway")
 			all := family(t, lines)
 			if len(all) != 9 { // two workers with three processes below each, and the reaper
 				t.Fatalf("the gateway has started %d processes, expected 9: %q", len(all), lines)

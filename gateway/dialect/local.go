@@ -93,9 +93,9 @@ func (x *localExchange) Answer(a *Answer) {
 
 // Submit waits for the answer.
 func (x *localExchange) Submit(c *Call) {
-	var released signal
+	var released query.Signal
 	if c.Borrowed() {
-		released = make(signal, 1)
+		released = make(query.Signal, 1)
 		c.NotifyReleased(released)
 	}
 	c.Retain()
@@ -113,11 +113,6 @@ func (x *localExchange) Submit(c *Call) {
 		<-released // the caller owns the body again
 	}
 }
-
-// signal is a channel with room for the news that a request has been released.
-type signal chan struct{}
-
-func (s signal) Released() { s <- struct{}{} }
 
 // Reply signals Submit.
 func (x *localExchange) Reply(*Call) { x.done <- struct{}{} }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/query"
 )
 
 // exchange is a request that Hertz has read, on its handler's goroutine. Consecutive requests of a connection share one.
@@ -20,18 +21,14 @@ type exchange struct {
 	fields   []dialect.Field // that the guard adds to the answer
 	answered bool
 	done     chan struct{} // capacity 1: the answer that the handler writes has been rendered
-	released signal        // capacity 1: the body has been released
+	released query.Signal  // capacity 1: the body has been released
 }
 
 // init is called for each connection, or for each request if the connection is Hertz's own.
 func (x *exchange) init(s *Server, cn *conn) {
 	x.server, x.conn = s, cn
-	x.done, x.released = make(chan struct{}, 1), make(signal, 1)
+	x.done, x.released = make(chan struct{}, 1), make(query.Signal, 1)
 }
-
-type signal chan struct{}
-
-func (s signal) Released() { s <- struct{}{} }
 
 // exchangeOf returns the exchange of a request.
 func (s *Server) exchangeOf(c *app.RequestContext) *exchange {
@@ -104,7 +101,7 @@ func (x *exchange) Submit(call *dialect.Call) {
 	case !borrowed:
 	case x.conn != nil && x.conn.laid != nil:
 		call.NotifyReleased(x.conn.laid)
-		x.conn.laid, borrowed = nil, false // nobody waits
+		x.conn.laid, borrowed = nil, false // the query gives the body back: no handler waits for that
 	default:
 		call.NotifyReleased(x.released)
 	}

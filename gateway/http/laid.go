@@ -74,6 +74,9 @@ func (c *conn) placeBody(r *reader, now api.Nanos) *body {
 	return b.memory(n)
 }
 
+// laid reports whether the request's body lies in the memory of a worker.
+func (r *reader) laid() bool { return r.body != nil && r.body.slot != nil }
+
 // reserve asks the dialect for a place for a request's body.
 func (s *Server) reserve(h *http1.Head) api.Slot {
 	function, route := s.functions.find(h.Path())
@@ -96,7 +99,7 @@ var contentTypeName, contentEncodingName = []byte("Content-Type"), []byte("Conte
 
 // unlay moves what has come of a body to memory of its own, if its client is slow and there is room.
 func (c *conn) unlay(r *reader, now api.Nanos) {
-	if r.body == nil || r.body.slot == nil {
+	if !r.laid() {
 		return
 	}
 	if now >= r.laidUntil {

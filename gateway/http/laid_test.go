@@ -36,7 +36,7 @@ func (s *testSlots) reserve(n int) api.Slot {
 func (s *testSlot) Bytes() []byte { return s.b }
 
 func (s *testSlot) Free() {
-	clear(s.b) // whoever reads it now reads nothing
+	clear(s.b) // a later reader finds zeros
 	s.of.held.Add(-1)
 }
 
@@ -62,10 +62,10 @@ func (s *testSlots) await(t *testing.T, cond func() bool) {
 // serveLaid starts a server whose model has slots. Queries go to submit.
 func serveLaid(t *testing.T, submit func(*scheduler.Item), change ...func(*fixture)) (*fixture, *testSlots) {
 	slots := new(testSlots)
-	return serve(t, querytest.Bytes, submit, append(change, func(f *fixture) {
+	return serve(t, querytest.Bytes, submit, append([]func(*fixture){func(f *fixture) {
 		f.fn.Candidates[0].Model.Reserve = slots.reserve
 		f.bodies = NewBodies(64 << 20)
-	})...), slots
+	}}, change...)...), slots
 }
 
 func large(c byte) string { return strings.Repeat(string(c), 300<<10) }
@@ -170,5 +170,63 @@ func TestBodiesThatHaveNoSlot(t *testing.T) {
 	}
 	if n := slots.given.Load(); n != 0 {
 		t.Errorf("%d slots were given", n)
+	}
+}
+
+// A body that has waited for room is received in a slot, too.
+func TestBodiesThatHaveWaitedAreReceivedInSlots(t *testing.T) {
+	items := make(chan *scheduler.Item, 2)
+	f, slots := serveLaid(t, func(it *scheduler.Item) { items <- it }, func(f *fixture) {
+		f.bodies = NewBodies(400 << 10)
+		f.bodies.turns.wait = time.Minute
+	})
+	first, a := f.raw()
+	io.WriteString(first, request("/f/predict", large('a'), plain))
+	it := <-items
+	second, b := f.raw()
+	go io.WriteString(second, request("/f/predict", large('b'), plain))
+	slots.await(t, func() bool { return f.bodies.turns.waiting.Load() == 1 })
+	querytest.End(it, api.OK, []byte("a"))
+	if status, body := readAnswer(t, a); status != 200 {
+		t.Errorf("the first: %d %s", status, body)
+	}
+	it = <-items
+	if string(it.Inputs[0].Data) != large('b') || slots.given.Load() != 2 {
+		t.Errorf("%d slots given, %d bytes received", slots.given.Load(), len(it.Inputs[0].Data))
+	}
+	querytest.End(it, api.OK, []byte("b"))
+	if status, body := readAnswer(t, b); status != 200 {
+		t.Errorf("the second: %d %s", status, body)
+	}
+	slots.awaitFreed(t)
+}
+
+// A very large body is received in a slot, and its handler does not run on the poller: other clients are served while it takes its time.
+func TestVeryLargeBodiesInSlotsHoldUpNoPoller(t *testing.T) {
+	began, goOn := make(chan struct{}), make(chan struct{})
+	f, slots := serveLaid(t, func(it *scheduler.Item) {
+		if len(it.Inputs[0].Data) > quickLaidBytes {
+			began <- struct{}{}
+			<-goOn
+		}
+		querytest.End(it, api.OK, []byte("ok"))
+	})
+	c, r := f.raw()
+	go io.WriteString(c, request("/f/predict", strings.Repeat("v", quickLaidBytes+1), plain))
+	<-began
+	for range 4 { // more than there are pollers in most tests
+		other, answers := f.raw()
+		io.WriteString(other, request("/f/predict", "small", plain))
+		if status, body := readAnswer(t, answers); status != 200 {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	close(goOn)
+	if status, body := readAnswer(t, r); status != 200 {
+		t.Errorf("the very large one: %d %s", status, body)
+	}
+	slots.awaitFreed(t)
+	if n := slots.given.Load(); n != 1 {
+		t.Errorf("%d slots, expected 1", n)
 	}
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // This file has the quick way of a request and the ways out of it. A poller parses what has come, and reads a body of known length to
-// its place. If the request is small, or its body lies where its model reads it, and its route never blocks, its handler runs on the poller,
-// and the connection then waits for its answer. Everything else is for a goroutine, which has the connection until the request is answered: large requests when they are
-// complete; chunked bodies, Expect, codings, refusals, answers that Hertz writes, HTTP/2, all other routes, and all requests of a gateway
-// that drains. The parser goes along, wherever it stands.
+// its place. If the request is small, or its body is not very large and lies where its model reads it, and its route never blocks, its handler
+// runs on the poller, and the connection then waits for its answer. Everything else is for a goroutine, which has the connection until the
+// request is answered: large requests when they are complete; chunked bodies, Expect, codings, refusals, answers that Hertz writes, HTTP/2, all
+// other routes, and all requests of a gateway that drains. The parser goes along, wherever it stands.
 
 // stage is where a goroutine goes on with a connection.
 type stage uint8
@@ -30,6 +30,10 @@ const (
 
 // quickBytes bounds the body of a request that is handled on a poller. The dialects borrow no body as small as that.
 const quickBytes = poll.ReadBytes
+
+// quickLaidBytes bounds a body that lies where its model reads it and whose handler runs on a poller. A cache's key is computed there, which reads
+// all of the body.
+const quickLaidBytes = 1 << 20
 
 // placedBytes of a body are read at a time by a poller: other connections wait meanwhile.
 const placedBytes = 128 << 10
@@ -150,14 +154,14 @@ func (c *conn) hand(r *reader, rest []byte) {
 // mayBeQuick reports whether the request may be handled on the poller, if its route allows it.
 func (c *conn) mayBeQuick(r *reader) bool {
 	h, s := r.parser.Head(), c.server
-	return h.Length > 0 && (h.Length <= quickBytes || r.body != nil && r.body.slot != nil) && h.Minor > 0 && !h.Close && string(h.Method()) == "POST" &&
+	return h.Length > 0 && (h.Length <= quickBytes || r.laid() && h.Length <= quickLaidBytes) && h.Minor > 0 && !h.Close && string(h.Method()) == "POST" &&
 		s.cfg.Reply == ReplyAsync && !s.draining.Load()
 }
 
 // serveQuickly calls the handler of a request that is complete. rest has come after it.
 func (c *conn) serveQuickly(r *reader, rest []byte, now api.Nanos) {
 	c.quick, c.handed = true, false
-	laid := r.body != nil && r.body.slot != nil
+	laid := r.laid()
 	if laid {
 		c.laid = r.body
 	}

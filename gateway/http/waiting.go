@@ -132,7 +132,7 @@ func (c *conn) awaitRoom(r *reader, rest []byte, now api.Nanos) {
 }
 
 // park puts the request's body among those that wait, and reports whether it does. Then the reader belongs to the poller, and a goroutine
-// that has the connection calls Yield, and nothing else. The connection is held until the waiting ends: whoever ends it calls Free.
+// that has the connection calls Yield, and nothing else. The connection is held until the waiting ends; the call that ends it frees the connection.
 func (c *conn) park(r *reader, now api.Nanos) bool {
 	bodies := r.loop.Bodies
 	if c.wakes == nil {
@@ -141,7 +141,7 @@ func (c *conn) park(r *reader, now api.Nanos) bool {
 	c.reader, c.queued, c.until = r, true, now+api.Nanos(bodies.turns.wait)
 	c.Hold()
 	if bodies.await(&c.turn, int(r.parser.Head().Length), c.wakes) {
-		if !c.Gone() || !bodies.leave(&c.turn) { // who is gone is not told of again
+		if !c.Gone() || !bodies.leave(&c.turn) { // Left is not called again for a client that is gone
 			return true
 		}
 	}

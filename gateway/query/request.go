@@ -209,6 +209,12 @@ func (r *Request) Borrowed() bool { return r.borrowed }
 // Releaser is told once that a request has been released: it owns what the request has borrowed again. It must not block.
 type Releaser interface{ Released() }
 
+// Signal is a Releaser for callers that wait: a channel with room for one value.
+type Signal chan struct{}
+
+// Released sends the value.
+func (s Signal) Released() { s <- struct{}{} }
+
 // NotifyReleased has to told when the request is released. Call it before Submit.
 func (r *Request) NotifyReleased(to Releaser) { r.released = to }
 

@@ -534,7 +534,7 @@ func (s *succession) settle() *takeover.Conn {
 	return nil
 }
 
-// isStopping reports whether the gateway ends, and nobody can take over any more.
+// isStopping reports whether the gateway is stopping. No process can take over from it then.
 func (s *succession) isStopping() bool {
 	select {
 	case <-s.stopping:

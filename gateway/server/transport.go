@@ -13,7 +13,11 @@ func sharedMemory(cfg Config, dir dataDir, sockets string, now func() api.Nanos)
 	if err != nil {
 		return nil, err
 	}
-	return local.Listen(local.Config{Socket: socket, Doors: sockets, Now: now, Poller: cfg.Poller})
+	slots := uint64(local.DefaultSlotBytes)
+	if bodies := cfg.bodyMemory(); bodies > 0 { // a replica keeps what it has once had for them
+		slots = min(slots, max(uint64(bodies)/8, 1))
+	}
+	return local.Listen(local.Config{Socket: socket, Doors: sockets, Now: now, Poller: cfg.Poller, SlotBytes: slots})
 }
 
 // bells counts the bells of a transport that has some.

@@ -29,14 +29,14 @@
 //
 // The last part of a request segment can be slots (slots.go). Whoever receives a large input asks for one ([Replica.Reserve]) when it
 // knows the size, and reads the input from its client straight to it. Send then writes only the tables of the batch, which name the slot:
-// the input is read from the socket once, and copied by nobody. Everything else that reads an input, such as a cache key, a retry on
+// the input is read from the socket once, and never copied. Everything else that reads an input, such as a cache key, a retry on
 // another replica or a log, reads the slot. It outlives the replica until its holder frees it.
 //
 // Batches do not depend on slots. The lowest free place is given out, so that the inputs of a fixed tensor, which must be neighbours in
 // their order, often are: Send orders the queries of a batch by their places. If they are not, if another replica gets the batch, or if
 // the batch is padded, Send copies, as it does for all other inputs. A segment has no slots until one is asked for. The part doubles as
-// more are asked for at a time, up to 64 MiB or a quarter of the largest segment, at the next boundary between batches; batches have their
-// own part, so a slow client holds up nobody.
+// more are asked for at a time, up to [Config].SlotBytes or a quarter of the largest segment, at the next boundary between batches; batches have their
+// own part, so a slow client delays no batch.
 //
 // # Side requests
 //

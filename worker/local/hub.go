@@ -69,6 +69,9 @@ type Config struct {
 	// MaxSegmentBytes bounds each segment of each replica; 1 GiB when 0. Send refuses a batch that needs more as
 	// TooLarge.
 	MaxSegmentBytes uint64
+	// SlotBytes bounds the part of each request segment in which inputs are received; DefaultSlotBytes when 0. A quarter of MaxSegmentBytes
+	// bounds it, too.
+	SlotBytes uint64
 }
 
 // Hub accepts workers on a unix socket. It is a [worker.Transport].
@@ -96,6 +99,9 @@ func Listen(cfg Config) (*Hub, error) {
 	}
 	if cfg.MaxSegmentBytes == 0 {
 		cfg.MaxSegmentBytes = DefaultMaxSegmentBytes
+	}
+	if cfg.SlotBytes == 0 {
+		cfg.SlotBytes = DefaultSlotBytes
 	}
 	if c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: cfg.Socket, Net: "unix"}); err == nil {
 		holder := "another gateway"

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxSlotBytes bounds the part of a request segment in which inputs are received. What finds no room there is copied.
-	maxSlotBytes = 64 << 20 //xebec:limit memory of a replica in which large inputs are received without a copy
+	// DefaultSlotBytes bounds the part of a request segment in which inputs are received. What finds no room there is copied.
+	DefaultSlotBytes = 64 << 20 //xebec:limit memory of a replica in which large inputs are received without a copy, or an eighth of `--body-memory` if that is less
 	// maxSlots bounds them by number, since they are searched one after the other.
 	maxSlots = 256 //xebec:limit large inputs that a replica's segment receives at a time
 )
@@ -28,13 +28,13 @@ var slotPool = sync.Pool{New: func() any { return new(slot) }}
 
 // Reserve implements [worker.Reserver]. If the segment has too little room, it grows at the next boundary between batches.
 func (r *Replica) Reserve(n int) api.Slot {
-	if n <= 0 || !r.slotted {
+	if n <= 0 {
 		return nil
 	}
 	need := (uint64(n) + slotAlign - 1) &^ (slotAlign - 1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.fd < 0 || r.endReason != "" {
+	if !r.slotted || r.fd < 0 || r.endReason != "" {
 		return nil
 	}
 	g := r.gen
@@ -68,7 +68,9 @@ func (s *slot) Free() {
 }
 
 // slotBytes is the largest part of a segment that may be slots. A batch that is copied must fit beside it.
-func (h *Hub) slotBytes() uint64 { return min(maxSlotBytes, h.cfg.MaxSegmentBytes/4) }
+func (h *Hub) slotBytes() uint64 {
+	return min(h.cfg.SlotBytes, h.cfg.MaxSegmentBytes/4) &^ (slotAlign - 1)
+}
 
 // firstSlotBytes is the least that a segment has for slots, if inputs have asked for some.
 const firstSlotBytes = 4 << 20 //xebec:limit smallest part of a segment in which large inputs are received
@@ -99,7 +101,7 @@ func (r *Replica) locateLocked(b *api.Batch) bool {
 	for _, q := range b.Queries {
 		data, at := q.Inputs[0].Data, uint64(0)
 		// Below base the difference wraps around, and is beyond the segment.
-		if off := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - base); len(data) > 0 && off >= first && off < end {
+		if off := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - base); len(data) > 0 && off >= first && off < end && off%slotAlign == 0 {
 			at = off
 			placed++
 		}

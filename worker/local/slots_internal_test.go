@@ -50,6 +50,16 @@ func TestSlotSpace(t *testing.T) {
 	})
 }
 
+// Slots have at most what the hub may give them, a quarter of the largest segment, and whole units.
+func TestSlotBytes(t *testing.T) {
+	for _, c := range []struct{ slots, segment, want uint64 }{{64 << 20, 1 << 30, 64 << 20}, {64 << 20, 8 << 20, 2 << 20}, {1000, 1 << 30, 960}, {1, 1 << 30, 0}} {
+		h := &Hub{cfg: Config{SlotBytes: c.slots, MaxSegmentBytes: c.segment}}
+		if got := h.slotBytes(); got != c.want {
+			t.Errorf("%d bytes of slots in segments of %d: %d, want %d", c.slots, c.segment, got, c.want)
+		}
+	}
+}
+
 // The lowest place that fits is taken, so that neighbours stay neighbours.
 func TestSlotSpaceTakesTheLowest(t *testing.T) {
 	s := slotSpace{begin: 64, end: 64 * 11}

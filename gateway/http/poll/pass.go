@@ -40,7 +40,7 @@ func (s *Socket) offer(pass func(o Owner, fd int) bool) bool {
 // Offer has the poller offer the socket soon, also if nothing has come on it, and reports false if it is in use. Any goroutine may call it.
 func (s *Socket) Offer() bool {
 	s.mu.Lock()
-	idle := !s.closed && !s.taken && s.held == 0 && !s.handling
+	idle := s.poller != nil && !s.closed && !s.taken && s.held == 0 && !s.handling
 	s.mu.Unlock()
 	if idle {
 		s.poller.push(s)

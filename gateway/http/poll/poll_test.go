@@ -378,6 +378,9 @@ func TestCloseBeforeAdopt(t *testing.T) {
 		if !o.Unread() {
 			t.Error("a socket that is about to be adopted counts as quiet")
 		}
+		if o.Offer() {
+			t.Error("a socket that is about to be adopted can be passed on")
+		}
 		closed := make(chan error, 1)
 		go func() { _ = o.Unread(); closed <- o.Close() }()
 		adopted := g.Adopt(&o.Socket, fds[0], nil, nil, o)

@@ -319,3 +319,33 @@ func TestUpgrade(t *testing.T) {
 		l.end(t)
 	})
 }
+
+// An upgrade ends soon, and says why, if one of a model's two replicas cannot start in the new process. The old one goes on.
+func TestUpgradeOfAModelThatStartsInPart(t *testing.T) {
+	t.Parallel()
+	const alone = `if [ -e bad ]; then exec 9<bad; flock -n 9 || exit 7; fi;`
+	models, data := newDir(t), newDir(t)
+	model := strings.Replace(number("m", "echo", "replicas: {min: 2, max: 2}"), `{command: ["`, `{command: [sh, -c, '`+alone+` exec "$@"', sh, "`, 1)
+	writeFile(t, models, "models.yaml", model+function("f", "m", "slo: 60s"))
+	g := serve(t, "--config", models, "--data-dir", data, "--drain-timeout", "3s")
+	u := &upgradable{gateway: g, dataDir: data, models: models, pid: g.cmd.Process.Pid}
+	t.Cleanup(u.end)
+	g.awaitReplicas("m", 2)
+	bad := filepath.Join(models, "bad")
+	if err := os.WriteFile(bad, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := u.upgrade()()
+	if want := "replicas of m@1 cannot be started: the process before has 2, this one 1; the last start: exited with code 7"; r.status == 0 || !strings.Contains(r.err, want) {
+		t.Errorf("status %d, %s%s: expected %q", r.status, r.out, r.err, want)
+	}
+	u.logs("changes are possible again")
+	u.must("apply", "-f", manifest(t, function("late", "m", "slo: 60s")))
+	if err := os.Remove(bad); err != nil {
+		t.Fatal(err)
+	}
+	if r := u.upgrade()(); r.status != 0 {
+		t.Errorf("with all replicas: status %d, %s%s", r.status, r.out, r.err)
+	}
+	u.oldEnds()
+}
