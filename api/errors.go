@@ -38,6 +38,9 @@ const (
 	// LowConfidence: the prediction's confidence is below what the request or the function demands. The models
 	// disagree, or many of them were late.
 	LowConfidence
+	// InvalidInput: the model refused this query's input (xebec.Error in its predict), and the message says why. The other queries of the batch
+	// were answered. It is the caller's mistake, so it does not count against the model.
+	InvalidInput
 
 	// InvalidArgument: the request is malformed or does not fit the signature. The message says where.
 	InvalidArgument
@@ -104,6 +107,7 @@ var codeInfo = [codeCount]struct {
 	Cancelled:        {"cancelled", 499, grpcCancelled, "the caller went away"},
 	ModelRemoved:     {"model_removed", 503, grpcUnavailable, "the model was removed while the query waited"},
 	LowConfidence:    {"low_confidence", 503, grpcFailedPrecondition, "the prediction is less sure than was asked for"},
+	InvalidInput:     {"invalid_input", 400, grpcInvalidArgument, "the model refused the input"},
 	InvalidArgument:  {"invalid_argument", 400, grpcInvalidArgument, ""},
 	NotFound:         {"not_found", 404, grpcNotFound, ""},
 	Conflict:         {"conflict", 409, grpcAborted, ""},

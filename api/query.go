@@ -30,6 +30,10 @@ type Query struct {
 	Outputs []Value
 	// Confidence is the confidence that the model reports for its output, NaN if it reports none.
 	Confidence float64
+	// Status is how the model ended this query if its batch ended in OK: OK, InvalidInput or ModelError. Detail is the model's text: for the
+	// caller if Status is InvalidInput, else for operators. Both are OK and empty until a transport sets them.
+	Status Code
+	Detail string
 }
 
 // InputBytes is the number of bytes that the query's inputs and context occupy in a batch, without the batch's tables.

@@ -270,6 +270,7 @@ func (fl *flight) close() {
 		})
 	}
 	for _, it := range fl.items {
+		it.Status, it.Detail = api.OK, ""
 		fl.batch.Queries = append(fl.batch.Queries, &it.Query)
 	}
 }

@@ -201,8 +201,12 @@ const (
 )
 
 // batchEnded handles a batch that is no longer outstanding.
-func (m *Machine) batchEnded(fl *flight, how outcome, code api.Code) {
+func (m *Machine) batchEnded(fl *flight, how outcome, batchCode api.Code) {
 	for _, it := range fl.items {
+		code := batchCode
+		if code == api.OK && how == evaluated {
+			code = it.Status
+		}
 		switch {
 		case fl.hedge:
 			m.twinBatchEnded(it, how, code, len(fl.items) == 1)

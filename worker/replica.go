@@ -65,6 +65,9 @@ type Info struct {
 	// Binding is the name and version of the worker's library, for example "xebec-python/0.1.0".
 	Binding      string
 	Capabilities Capabilities
+	// Concurrency is how many batches the worker evaluates at once; 0 means 1. At most Depth, and as many as it evaluates
+	// beyond one, may be outstanding.
+	Concurrency int
 }
 
 // Capabilities is what a worker's model does besides predicting. The worker declares it when it connects.

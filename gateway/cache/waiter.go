@@ -21,6 +21,8 @@ type Waiter struct {
 	// belong to the caller and are reused. The cache does not touch a leader's buffers.
 	Outputs    []api.Value
 	Confidence float64
+	// Detail is passed on by Fail, and set before Failed.
+	Detail string
 	// Until is when the caller wants the prediction. A query that wants it more than 5 ms before the leader does not
 	// wait for it, because the leader's evaluation may give way to more urgent ones.
 	Until api.Nanos
@@ -75,6 +77,7 @@ func (w *Waiter) Fail(code api.Code) {
 	for x := f.first; x != nil; {
 		next := x.next
 		x.older, x.next = nil, nil
+		x.Detail = w.Detail
 		x.Owner.Failed(x, code)
 		x = next
 	}

@@ -114,6 +114,7 @@ func (m *member) Failed(_ *cache.Waiter, code api.Code) {
 	r := m.query.request
 	r.refs.Add(1)
 	defer r.Release()
+	m.Detail = m.wait.Detail
 	if again := code == api.Overloaded || code == api.DeadlineExceeded || code == api.Cancelled; !again || m.retried {
 		m.waited(code)
 		return

@@ -45,6 +45,9 @@ func (q *Query) combine(fn *Function) bool {
 			if first == api.OK {
 				first = m.code
 			}
+			if m.code == api.InvalidInput {
+				q.Detail = m.Detail
+			}
 			continue
 		}
 		q.arrived = q.arrived.With(m.candidate)

@@ -21,6 +21,7 @@ type Query struct {
 	Code       api.Code
 	Outputs    []api.Value
 	Confidence float64
+	Detail     string // the model's words if Code is InvalidInput
 
 	request *Request
 	first   member    // most queries ask one model
@@ -68,6 +69,14 @@ type member struct {
 
 func (m *member) init() { m.Item.Owner, m.alarm.Owner = m, m }
 
+// Reason says why the query has no output, for its caller.
+func (q *Query) Reason() string {
+	if q.Detail != "" && q.Code == api.InvalidInput {
+		return q.Detail
+	}
+	return q.Code.Reason()
+}
+
 // Parts groups the candidates of a query by their results.
 type Parts struct {
 	// Answered have made a prediction. Late had none at the deadline, or no replica to evaluate the query. Failed have
@@ -102,7 +111,7 @@ func (q *Query) begin(id uint64) {
 	q.waiting.Store(1) // until Submit has submitted all members
 	q.members, q.second, q.todo = q.members[:0], q.second[:0], 0
 	q.asked, q.arrived, q.dropped, q.agreed = 0, 0, 0, 0
-	q.Code, q.Outputs, q.Confidence = api.OK, nil, math.NaN()
+	q.Code, q.Outputs, q.Confidence, q.Detail = api.OK, nil, math.NaN(), ""
 	q.keyed, q.cold, q.teed = [2]bool{}, true, false
 }
 

@@ -329,6 +329,16 @@ func (r *Request) Code() api.Code {
 	return api.OK
 }
 
+// Reason explains Code to the caller.
+func (r *Request) Reason() string {
+	for _, q := range r.queries {
+		if q.Code != api.OK {
+			return q.Reason()
+		}
+	}
+	return ""
+}
+
 // RetryAfter is when the request may succeed if replicas were not there in time: as long as the slowest of their starts takes, 0 if
 // that is unknown. Call it from Settled on.
 func (r *Request) RetryAfter() time.Duration {

@@ -175,6 +175,7 @@ func (a *Arm) observe(code api.Code, evaluated bool, took api.Nanos) {
 	switch code {
 	case api.Cancelled: // that the caller left says nothing about the version
 		return
+	case api.InvalidInput: // nor does a wrong input, but it was evaluated in time
 	case api.OK:
 	default:
 		a.Failed.Add(1)

@@ -25,6 +25,7 @@ func (m *member) Released(_ *scheduler.Item, final api.Code) {
 		m.fill()
 	default:
 		m.leads = false
+		m.wait.Detail = m.Detail
 		m.wait.Fail(final)
 	}
 	if m.shadow {
@@ -70,10 +71,13 @@ func (q *Query) settle() {
 		}
 	default:
 		m := q.members[0]
-		if q.Code = m.code; m.code == api.OK { // otherwise the outputs may still be written
+		switch q.Code = m.code; m.code {
+		case api.OK: // otherwise the outputs may still be written
 			result := m.Result()
 			q.Outputs, q.Confidence = result.Outputs, result.Confidence
 			q.arrived, q.agreed = q.asked, q.asked
+		case api.InvalidInput:
+			q.Detail = m.Detail
 		}
 	}
 	if q.Code == api.OK && q.Confidence < r.minConfidence {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"strings"
 	"unicode/utf8"
@@ -15,6 +16,8 @@ import (
 const (
 	// maxDetailBytes bounds a worker's error text.
 	maxDetailBytes = 8 << 10 //xebec:limit a worker's error text
+	// maxCallerText bounds what a model says to the caller of a query that it refuses.
+	maxCallerText = 1 << 10 //xebec:limit a model's words to the caller of an input that it refuses
 	// maxIdleBytes bounds what one wake-up reads without completing a frame. An honest worker has at most part of a
 	// frame and a bell or two in flight. A worker that floods its socket would keep the poller from other replicas.
 	maxIdleBytes = 2 * (wire.HeaderBytes + wire.MaxPayload)
@@ -174,6 +177,10 @@ func (r *Replica) answer(d *[64]byte) {
 		r.violation("%v", err)
 		return
 	}
+	if resp.Flags&wire.FlagStatuses != 0 && r.major < 2 {
+		r.violation("a status for each query, which version 1 does not have")
+		return
+	}
 	seen := r.hub.cfg.Now()
 	r.mu.Lock()
 	e := r.find(resp.Batch)
@@ -204,14 +211,18 @@ func (r *Replica) answer(d *[64]byte) {
 			r.violation("NEED_MORE out of place")
 			return
 		}
+		e.behind = false
+		r.beginNextLocked(seen)
 		r.needMoreLocked(e, resp.Need)
 		r.mu.Unlock()
 		return
 	}
 	state, g, out, batch := e.state, e.gen, e.out, e.batch
 	e.state = stateCopyingOut
-	from := max(e.sent, r.lastDone)
-	r.lastDone = seen
+	from := e.sent
+	if e.behind = false; state == stateSent {
+		r.beginNextLocked(seen)
+	}
 	r.mu.Unlock()
 
 	res := &r.result
@@ -254,14 +265,23 @@ func (r *Replica) answer(d *[64]byte) {
 // copyOut copies the outputs of a batch into the queries' own buffers. The worker may still write to the block, so
 // lengths are copied before they are checked and nothing is read twice.
 func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (api.Code, string) {
-	schema, n := r.outputs, len(r.exp.Signature.Outputs)
-	if flags&wire.FlagConfidences != 0 {
-		schema = r.outputsConf
-	}
+	schema, n := r.outputs[flags], len(r.exp.Signature.Outputs)
 	if err := schema.Open(&r.reader, block, count); err != nil {
 		return api.BadOutput, "the worker's output block is invalid: " + err.Error()
 	}
+	statuses := n // the index of their section
+	if flags&wire.FlagConfidences != 0 {
+		statuses++
+	}
 	for i, q := range b.Queries {
+		if flags&wire.FlagStatuses != 0 {
+			if bad := r.copyStatus(q, i, statuses); bad != "" {
+				return api.BadOutput, bad
+			}
+			if q.Status != api.OK {
+				continue
+			}
+		}
 		if cap(q.Outputs) < n {
 			q.Outputs = make([]api.Value, n)
 		}
@@ -287,6 +307,37 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 		}
 	}
 	return api.OK, ""
+}
+
+// copyStatus reads how the worker ended query i, or says what is wrong with that.
+func (r *Replica) copyStatus(q *api.Query, i, section int) (bad string) {
+	data, _, err := r.reader.Item(i, section, nil)
+	if err != nil {
+		return "the worker's statuses are invalid: " + err.Error()
+	}
+	switch status := wire.ItemStatus(binary.LittleEndian.Uint16(data)); status {
+	case wire.ItemOK:
+		q.Status = api.OK
+		return ""
+	case wire.ItemInvalidInput:
+		q.Status = api.InvalidInput
+	case wire.ItemModelError:
+		q.Status = api.ModelError
+	default:
+		return fmt.Sprintf("the worker's status of query %d is %d, expected 0 to 2", i, status)
+	}
+	text, _, err := r.reader.Item(i, section+1, nil)
+	if err != nil {
+		return "the worker's texts of statuses are invalid: " + err.Error()
+	}
+	if q.Status == api.InvalidInput {
+		text = text[:min(len(text), maxCallerText)]
+	}
+	detail := printable(text)
+	if q.Detail = detail; q.Status == api.ModelError {
+		r.lastError.Store(&detail)
+	}
+	return ""
 }
 
 // printable copies a worker's text, bounded and without control characters: it goes to logs and terminals.

@@ -350,7 +350,7 @@ func (r *Replica) answerSide(e *entry, resp *wire.Response, seen api.Nanos) {
 	}
 	kind, g, out := e.kind, e.gen, e.out
 	e.state = stateCopyingOut
-	r.lastDone = seen // the evaluation of the prediction behind it begins now
+	r.beginNextLocked(seen)
 	a.endedAt, a.tookNanos = seen, int64(seen-a.startedAt)
 	r.mu.Unlock()
 

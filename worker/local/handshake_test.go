@@ -41,7 +41,7 @@ func TestRefusals(t *testing.T) {
 		{name: "empty HELLO", code: wire.RefusedMalformed, entire: []byte{0x02, 0, 0, 0, 0, 0, 0, 0}},
 		{name: "READY first", code: wire.RefusedViolation, entire: (&wire.Ready{Generation: 1}).Append(nil)},
 		{name: "LEAVING first", code: wire.RefusedViolation, entire: (&wire.Leaving{Reason: "x"}).Append(nil)},
-		{name: "newer version", code: wire.RefusedVersion, change: func(m *wire.Hello) { m.Major = 2 }},
+		{name: "no version", code: wire.RefusedVersion, change: func(m *wire.Hello) { m.Major = 0 }},
 		{name: "wrong token", code: wire.RefusedToken, change: func(m *wire.Hello) { m.Token = strings.Repeat("0", 48) }},
 		{name: "no token", code: wire.RefusedToken, change: func(m *wire.Hello) { m.Token = "" }},
 		{name: "wrong model", code: wire.RefusedModel, change: func(m *wire.Hello) { m.Model = "other" }, gone: "other@1"},

@@ -313,8 +313,8 @@ func (h *Hub) handshake(c *net.UnixConn, d *door, onHello func()) (*Replica, *wi
 	if err := hello.Decode(payload); err != nil {
 		return nil, &wire.Refused{Code: wire.RefusedMalformed, Text: err.Error()}
 	}
-	if hello.Major != wire.Major {
-		return nil, &wire.Refused{Code: wire.RefusedVersion, Text: fmt.Sprintf("protocol version %d.%d: this gateway speaks %d.%d", hello.Major, hello.Minor, wire.Major, wire.Minor)}
+	if hello.Major < 1 {
+		return nil, &wire.Refused{Code: wire.RefusedVersion, Text: fmt.Sprintf("protocol version %d.%d: this gateway speaks 1.0 to %d.%d", hello.Major, hello.Minor, wire.Major, wire.Minor)}
 	}
 	h.mu.Lock()
 	e, ok := h.expected[hello.Token]
@@ -438,7 +438,7 @@ func (h *Hub) fitsSegment(n uint64) bool {
 
 // start sends WELCOME and the first SEGMENTS and waits for READY.
 func (r *Replica) start(c *net.UnixConn, p *wire.Parser) error {
-	welcome := wire.Welcome{Major: wire.Major, Minor: wire.Minor, Mode: r.mode, Replica: r.exp.Replica, Model: r.exp.Model.Name, Version: r.exp.Model.Version, Signature: r.exp.Signature}
+	welcome := wire.Welcome{Major: r.major, Mode: r.mode, Replica: r.exp.Replica, Model: r.exp.Model.Name, Version: r.exp.Model.Version, Signature: r.exp.Signature}
 	if _, err := c.Write(welcome.Append(nil)); err != nil {
 		return fmt.Errorf("send WELCOME: %w", err)
 	}

@@ -84,19 +84,13 @@ func (r *Replica) finish() {
 	r.mu.Lock()
 	begun := make(map[uint64]bool, len(r.table))
 	taken := r.gen.producer.PeerHead()
-	first := uint64(math.MaxUint64) // of those without any answer
-	for i := range r.table {
-		if e := &r.table[i]; e.state == stateSent {
-			first = min(first, e.id)
-		}
-	}
 	for i := range r.table {
 		e := &r.table[i]
 		switch {
 		case e.kind != wire.KindPredict || e.state == stateWaiting || e.state == stateCopying:
 		case !r.Ring():
-			// The worker reads frames ahead, so of the batches without any answer only the oldest has certainly begun.
-			begun[e.batch.ID] = e.state != stateSent || e.id == first
+			// The worker reads frames ahead, so of the batches without any answer only the oldest have certainly begun.
+			begun[e.batch.ID] = e.state != stateSent || !e.behind
 		default:
 			begun[e.batch.ID] = e.gen != r.gen || e.state != stateSent || e.putAt <= taken
 		}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -18,13 +19,18 @@ import (
 
 // Replica is one connected worker. It implements [worker.Replica] and [worker.Learner].
 type Replica struct {
-	hub  *Hub
-	exp  worker.Expectation
-	info worker.Info
-	mode uint32
+	hub   *Hub
+	exp   worker.Expectation
+	info  worker.Info
+	major uint16 // the protocol's version
+	mode  uint32
+	// concurrency is how many batches the worker evaluates at once.
+	concurrency int
 
-	inputs, outputs, outputsConf *wire.Schema
-	fixedOut                     bool
+	inputs *wire.Schema
+	// outputs has a schema for each combination of flags of a response.
+	outputs  [4]*wire.Schema
+	fixedOut bool
 
 	// mu guards what Send, the reader and Kill share. It is never held while payloads of new batches are copied or
 	// events are delivered.
@@ -37,7 +43,6 @@ type Replica struct {
 	slotWant      uint64      // bytes of slots that had no room
 	table         []entry     // outstanding batches: at most depth predictions and one side request
 	lastID        uint64      // number of the last batch that was pushed
-	lastDone      api.Nanos   // when the previous answer was seen
 	maxIn, maxOut uint64      // the largest input and grant that ever waited for room
 	outGuess      float64     // expected output bytes per query, for ragged outputs
 	endReason     string      // why Kill or a violation ended it; "" while it runs
@@ -74,7 +79,8 @@ type entry struct {
 	gen      *generation // the segments that hold its blocks; nil while it waits for larger ones
 	in, out  shm.Block
 	putAt    uint64    // the producer's count after its descriptor was pushed
-	sent     api.Nanos // when its descriptor was pushed
+	sent     api.Nanos // when its descriptor was pushed, or when the worker could begin it if it waited behind others
+	behind   bool      // the worker had as many batches as it evaluates at once
 	state    entryState
 	need     uint64 // capacity that NEED_MORE asked for, or input bytes that found no room
 }
@@ -105,23 +111,31 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 		mode |= wire.ModeContexts
 		specs = append(specs, api.TensorSpec{Name: "context", DType: api.Bytes})
 	}
-	outs := e.Signature.Outputs
-	queue, depth := newSideQueue(e, hello.Capabilities, specs), min(e.Depth, ringEntries)
+	concurrency := int(min(max(hello.Concurrency, 1), ringEntries-2))
+	queue, depth := newSideQueue(e, hello.Capabilities, specs), min(e.Depth+concurrency-1, ringEntries)
 	entries := depth
 	if queue != nil {
 		depth = min(depth, ringEntries-1)
 		entries = depth + 1
 	}
-	r := &Replica{hub: h, exp: e, mode: mode, fd: -1,
-		inputs: wire.NewSchema(specs), outputs: wire.NewSchema(outs),
-		outputsConf: wire.NewSchema(append(append([]api.TensorSpec(nil), outs...), api.TensorSpec{Name: "confidence", DType: api.Float64})),
-		table:       make([]entry, 0, entries), depth: depth, side: queue, outGuess: 256}
-	_, r.fixedOut = r.outputs.FixedSize(1)
+	r := &Replica{hub: h, exp: e, major: min(hello.Major, wire.Major), mode: mode, concurrency: concurrency, fd: -1, inputs: wire.NewSchema(specs),
+		table: make([]entry, 0, entries), depth: depth, side: queue, outGuess: 256}
+	for flags := range uint32(len(r.outputs)) {
+		outs := slices.Clip(e.Signature.Outputs)
+		if flags&wire.FlagConfidences != 0 {
+			outs = append(outs, named(wire.ConfidenceSection, "confidence"))
+		}
+		if flags&wire.FlagStatuses != 0 {
+			outs = append(outs, named(wire.StatusSection, "status"), named(wire.BytesSection, "text of a status"))
+		}
+		r.outputs[flags] = wire.NewSchema(outs)
+	}
+	_, r.fixedOut = r.outputs[0].FixedSize(1)
 	r.values.inputs = len(e.Signature.Inputs)
 	r.slotted = r.inputs.CanPlace()
 	has := func(capability uint32) bool { return hello.Capabilities&capability != 0 }
 	r.info = worker.Info{ID: e.Replica, Binding: hello.Binding, Capabilities: worker.Capabilities{
-		Feedback: has(wire.CapFeedback), Accuracy: has(wire.CapAccuracy), Contexts: has(wire.CapContexts), Confidences: has(wire.CapConfidences)}}
+		Feedback: has(wire.CapFeedback), Accuracy: has(wire.CapAccuracy), Contexts: has(wire.CapContexts), Confidences: has(wire.CapConfidences)}, Concurrency: concurrency}
 	if raw, err := c.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) {
 			if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
@@ -130,6 +144,11 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 		})
 	}
 	return r
+}
+
+func named(spec api.TensorSpec, name string) api.TensorSpec {
+	spec.Name = name
+	return spec
 }
 
 // Info implements [worker.Replica]. PID is what the kernel reports for the socket; 0 if it reports nothing.
@@ -159,7 +178,7 @@ func (r *Replica) firstSizes() sizes {
 		perIn = n / uint64(hint)
 	}
 	perOut := uint64(64)
-	if n, ok := r.outputs.FixedSize(hint); ok {
+	if n, ok := r.outputs[0].FixedSize(hint); ok {
 		perOut = n / uint64(hint)
 	}
 	first := func(per uint64) uint64 {
@@ -206,7 +225,7 @@ func (r *Replica) Send(b *api.Batch) error {
 		return api.Errorf(api.TooLarge, "a batch of %d queries takes %d bytes: at most %d fit a segment", len(b.Queries), size, r.hub.cfg.MaxSegmentBytes)
 	}
 	count := r.values.Len()
-	if n, fixed := r.outputsConf.FixedSize(count); fixed && !r.hub.fitsSegment(n) {
+	if n, fixed := r.outputs[wire.FlagConfidences].FixedSize(count); fixed && !r.hub.fitsSegment(n) {
 		return api.Errorf(api.TooLarge, "the outputs of a batch of %d queries take %d bytes: at most %d fit a segment", len(b.Queries), n, r.hub.cfg.MaxSegmentBytes)
 	}
 
@@ -332,7 +351,7 @@ func (r *Replica) grantBytes(e *entry) uint64 {
 	if e.kind != wire.KindPredict {
 		return minGrant
 	}
-	n, fixed := r.outputsConf.FixedSize(e.count)
+	n, fixed := r.outputs[wire.FlagConfidences].FixedSize(e.count)
 	if !fixed {
 		n = uint64(float64(e.count)*(r.outGuess+64)) + 1024
 		n = min(n, r.hub.cfg.MaxSegmentBytes/4)
@@ -358,10 +377,10 @@ func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 		if e.deadline > now && e.deadline != api.Never {
 			req.BudgetMicros = uint32(min(int64(e.deadline-now)/1000, 1<<32-1))
 		}
-		e.state, e.sent = stateSent, now
+		r.beginLocked(e, now)
 	case wire.KindFeedback, wire.KindAccuracy:
 		req.InOff, req.InLen = e.in.Off, inLen
-		e.state, e.sent = stateSent, now
+		r.beginLocked(e, now)
 		r.watchSideLocked(e)
 	case wire.KindGrant:
 		e.state = stateGranted
@@ -382,6 +401,27 @@ func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 	if e.gen.producer.ShouldRing() {
 		r.rung.Add(1)
 		r.writeLocked(bell, nil)
+	}
+}
+
+// beginLocked notes that the worker has the batch, and whether it can begin it at once.
+func (r *Replica) beginLocked(e *entry, now api.Nanos) {
+	begun := 0
+	for i := range r.table {
+		if e := &r.table[i]; e.state == stateSent && !e.behind {
+			begun++
+		}
+	}
+	e.state, e.sent, e.behind = stateSent, now, begun >= r.concurrency
+}
+
+// beginNextLocked notes that the worker can begin the oldest batch that waited behind others.
+func (r *Replica) beginNextLocked(now api.Nanos) {
+	for i := range r.table {
+		if e := &r.table[i]; e.state == stateSent && e.behind {
+			e.behind, e.sent = false, now
+			return
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ func TestTransport(t *testing.T) {
 		Open: func(_ testing.TB, maxBatchBytes uint64) (worker.Transport, error) {
 			return memory.New(memory.Config{Now: workertest.Now, MaxBatchBytes: int(maxBatchBytes)}), nil
 		},
+		Worker: workertest.Worker{Version1: true},
 		Start: func(tb testing.TB, tr worker.Transport, env []string) workertest.Process {
 			return process{tr.(*memory.Transport).Start(env, conformance(tb, env))}
 		},

@@ -70,8 +70,23 @@ func (s Status) String() string {
 	return fmt.Sprintf("status %d", uint16(s))
 }
 
-// FlagConfidences in a response means that a section of confidences follows the outputs.
-const FlagConfidences uint32 = 1 << 0
+// Flags of a response: which sections follow the outputs. FlagStatuses is of version 2.
+const (
+	FlagConfidences uint32 = 1 << 0
+	FlagStatuses    uint32 = 1 << 1
+
+	knownFlags = FlagConfidences | FlagStatuses
+)
+
+// ItemStatus is how the worker ended one query of a batch that is OK: a number of the section of statuses.
+type ItemStatus uint16
+
+// The statuses of queries.
+const (
+	ItemOK           ItemStatus = 0
+	ItemInvalidInput ItemStatus = 1 // the caller's mistake, and the text is for the caller
+	ItemModelError   ItemStatus = 2
+)
 
 // Request is the gateway's descriptor of one batch.
 type Request struct {
@@ -182,7 +197,7 @@ func (r *Response) Get(d *[DescriptorBytes]byte) error {
 		return fmt.Errorf("%w: response to batch %d has %v, expected that of its batch", ErrMalformed, r.Batch, r.Kind)
 	case r.Status > StatusUnsupported:
 		return fmt.Errorf("%w: response to batch %d: unknown %v", ErrMalformed, r.Batch, r.Status)
-	case r.Flags&^FlagConfidences != 0:
+	case r.Flags&^knownFlags != 0:
 		return fmt.Errorf("%w: response to batch %d: unknown flags 0x%x", ErrMalformed, r.Batch, r.Flags)
 	case (r.Need != 0) != (r.Status == StatusNeedMore):
 		return fmt.Errorf("%w: response to batch %d: %v with a need of %d bytes", ErrMalformed, r.Batch, r.Status, r.Need)

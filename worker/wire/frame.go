@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Version of the protocol that this package implements.
+// The highest version of the protocol that this package implements. It implements each lower major version too.
 const (
-	Major = 1
+	Major = 2
 	Minor = 0
 )
 

@@ -108,18 +108,19 @@ type helloFields struct {
 	Version      string         `json:"version"`
 	Binding      string         `json:"binding"`
 	Signature    *jsonSignature `json:"signature"`
+	Concurrency  uint16         `json:"concurrency"`
 }
 
 type helloJSON struct{ Hello }
 
 func (m *helloJSON) fields() any {
-	return helloFields{m.Major, m.Minor, m.Capabilities, m.Token, m.Model, m.Version, m.Binding, jsonSignatureOf(m.Signature)}
+	return helloFields{m.Major, m.Minor, m.Capabilities, m.Token, m.Model, m.Version, m.Binding, jsonSignatureOf(m.Signature), max(m.Concurrency, 1)}
 }
 
 func (m *helloJSON) setFields(raw json.RawMessage) error {
 	var f helloFields
 	err := json.Unmarshal(raw, &f)
-	m.Hello = Hello{f.Major, f.Minor, f.Capabilities, f.Token, f.Model, f.Version, f.Binding, f.Signature.signature()}
+	m.Hello = Hello{f.Major, f.Minor, f.Capabilities, f.Token, f.Model, f.Version, f.Binding, f.Signature.signature(), f.Concurrency}
 	return err
 }
 

@@ -51,6 +51,8 @@ func goldenFrames() []*vector {
 	full.Signature = &goldenSignature
 	dtypes := hello
 	dtypes.Signature = everyDType()
+	second := full
+	second.Major, second.Concurrency = 2, 16
 	welcome := Welcome{Major: 1, Mode: ModeRing | ModeContexts, Replica: 7, Model: "digits-svm", Version: "1", Signature: goldenSignature}
 	bare := Welcome{Major: 1, Minor: 2, Replica: 1<<53 - 1, Model: "m", Version: "2024-01-02_rc.1"}
 	bells := AppendBell(AppendBell(nil))
@@ -59,6 +61,7 @@ func goldenFrames() []*vector {
 	return []*vector{
 		frameVector("hello_without_signature", "HELLO", &helloJSON{hello}),
 		frameVector("hello_with_signature", "HELLO", &helloJSON{full}),
+		frameVector("hello_of_version_2", "HELLO", &helloJSON{second}),
 		frameVector("hello_every_dtype", "HELLO", &helloJSON{dtypes}),
 		frameVector("welcome_ring_contexts", "WELCOME", &welcomeJSON{welcome}),
 		frameVector("welcome_empty_signature", "WELCOME", &welcomeJSON{bare}),
@@ -103,6 +106,7 @@ func goldenDescriptors() []*vector {
 	request("request_large_numbers", Request{Batch: 1<<53 - 1, Generation: math.MaxUint32, Kind: KindPredict, Count: math.MaxUint32,
 		InOff: 1<<53 - 64, InLen: 1<<53 - 1, OutOff: 1<<52 + 64, OutCap: 1<<53 - 2, BudgetMicros: math.MaxUint32})
 	response("response_ok_confidences", goldenResponse)
+	response("response_ok_statuses", Response{Batch: 41, Generation: 1, Kind: KindPredict, Count: 3, Flags: FlagConfidences | FlagStatuses, OutOff: 12288, OutLen: 400, WorkNanos: 7})
 	response("response_model_error", Response{Batch: 44, Generation: 1, Kind: KindPredict, Status: StatusModelError, Count: 3, OutOff: 12288, OutLen: 21, WorkNanos: 5})
 	response("response_bad_output", Response{Batch: 45, Generation: 1, Kind: KindPredict, Status: StatusBadOutput, Count: 3, OutOff: 12288, OutLen: 40})
 	response("response_need_more", Response{Batch: 46, Generation: 1, Kind: KindPredict, Status: StatusNeedMore, Count: 3, OutOff: 12288, Need: 65600})
@@ -225,6 +229,8 @@ func goldenBlocks(t *testing.T) []*vector {
 			columns{plain(f32(1, 2), f32(3, 4)), plain([]byte("user-17"), []byte("user-18")), plain([]byte("3"), []byte(`{"label":"cat"}`))}),
 		block("block_outputs_with_confidences", append(specs("output int64[]"), ConfidenceSection),
 			columns{plain(i64(3), i64(5), i64(8)), plain(f64(0.5), f64(math.NaN()), f64(1))}),
+		block("block_outputs_with_statuses", append(specs("output int64[]", "text bytes[]"), StatusSection, BytesSection),
+			columns{plain(i64(3), i64(0), i64(8)), plain([]byte("three"), nil, []byte("eight")), plain([]byte{0, 0}, []byte{1, 0}, []byte{0, 0}), plain(nil, []byte("not a picture"), nil)}),
 		block("block_accuracy", specs("accuracy float64[]"), columns{plain(f64(0.9375))}),
 		block("block_empty_dimension", specs("input float32[0]", "b int64[]"), columns{plain(nil, nil), plain(i64(1), i64(2))}),
 		goldenBuilt(t),

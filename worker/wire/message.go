@@ -15,6 +15,8 @@ const (
 	CapAccuracy    uint32 = 1 << 2 // it answers ACCURACY
 	CapContexts    uint32 = 1 << 3 // it wants each query's context
 	CapConfidences uint32 = 1 << 4 // it returns one confidence per output
+	CapParameters  uint32 = 1 << 5 // it wants each query's parameters (version 2)
+	CapCalls       uint32 = 1 << 6 // it wants each query's deadline, request id and trace (version 2)
 )
 
 // Modes of a connection, in WELCOME.
@@ -37,12 +39,15 @@ const (
 // character boundary. Texts that it reads are bounded by the payload.
 const maxTextBytes = 4096
 
-// Hello is the worker's first message. Signature is nil if the worker accepts the gateway's.
+// Hello is the worker's first message. Major is the highest version that the worker speaks. Signature is nil if the worker accepts the
+// gateway's.
 type Hello struct {
 	Major, Minor                   uint16
 	Capabilities                   uint32
 	Token, Model, Version, Binding string
 	Signature                      *api.Signature
+	// Concurrency is how many batches the worker evaluates at once, at least 1. It is part of the message from version 2 on.
+	Concurrency uint16
 }
 
 // Append appends the complete frame. A Signature must pass [CheckSignature].
@@ -56,9 +61,14 @@ func (m *Hello) Append(dst []byte) []byte {
 	dst = appendText(dst, m.Version)
 	dst = appendText(dst, m.Binding)
 	if m.Signature == nil {
-		return endFrame(append(dst, 0), start)
+		dst = append(dst, 0)
+	} else {
+		dst = appendSignature(append(dst, 1), m.Signature)
 	}
-	return endFrame(appendSignature(append(dst, 1), m.Signature), start)
+	if m.Major >= 2 {
+		dst = binary.LittleEndian.AppendUint16(dst, max(m.Concurrency, 1))
+	}
+	return endFrame(dst, start)
 }
 
 // Decode reads a payload. The message keeps no part of it.
@@ -71,6 +81,11 @@ func (m *Hello) Decode(payload []byte) error {
 		m.Signature = d.signature()
 	default:
 		d.fail("has_signature is %d, expected 0 or 1", has)
+	}
+	if m.Concurrency = 1; m.Major >= 2 {
+		if m.Concurrency = d.u16(); m.Concurrency == 0 {
+			d.fail("the concurrency is 0, expected at least 1")
+		}
 	}
 	return d.end(TypeHello)
 }

@@ -47,10 +47,12 @@ type section struct {
 	elem  uint64 // bytes of an element, 0 for BYTES
 }
 
-// BytesSection is the spec of contexts and of labels, ConfidenceSection that of confidences.
+// BytesSection is the spec of contexts, of labels and of the texts of statuses, ConfidenceSection that of confidences, StatusSection that
+// of [ItemStatus].
 var (
 	BytesSection      = api.TensorSpec{DType: api.Bytes}
 	ConfidenceSection = api.TensorSpec{DType: api.Float64}
+	StatusSection     = api.TensorSpec{DType: api.Uint16}
 )
 
 // NewSchema returns the schema of these sections, in this order. If [CheckSignature] refuses the specs, every method of

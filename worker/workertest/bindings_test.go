@@ -42,7 +42,7 @@ func TestLocal(t *testing.T) {
 		for mode, env := range map[string][]string{"ring": nil, "socket": {envSocketOnly + "=1"}} {
 			t.Run(string(poller)+"/"+mode, func(t *testing.T) {
 				workertest.RunTransport(t, workertest.Transport{
-					Worker: workertest.Worker{InProcess: true, Ring: mode == "ring"},
+					Worker: workertest.Worker{InProcess: true, Version1: true, Ring: mode == "ring"},
 					Open: func(tb testing.TB, maxBatchBytes uint64) (worker.Transport, error) {
 						dir, err := os.MkdirTemp("", "xebec") // a socket's path has at most 107 bytes, and test names make long ones
 						if err != nil {
@@ -67,7 +67,7 @@ func TestGoProcess(t *testing.T) {
 			env := append([]string{"GORACE=atexit_sleep_ms=0 " + os.Getenv("GORACE")}, env...)
 			return workertest.StartProcess(tb, exec.Command("/proc/self/exe"), append(launch, env...))
 		}
-	}, workertest.Worker{})
+	}, workertest.Worker{Version1: true})
 }
 
 func bothModes(t *testing.T, start func(env []string) func(testing.TB, []string) workertest.Process, w workertest.Worker) {
@@ -94,7 +94,7 @@ func TestTestworker(t *testing.T) {
 	}
 	for _, ring := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ring=%v", ring), func(t *testing.T) {
-			workertest.Run(t, workertest.Worker{Ring: ring, Plain: true, Start: func(tb testing.TB, launch []string) workertest.Process {
+			workertest.Run(t, workertest.Worker{Ring: ring, Plain: true, Version1: true, Start: func(tb testing.TB, launch []string) workertest.Process {
 				env := func(name string) string { return lookup(launch, name) }
 				flags := []string{"-mode", env(workertest.EnvModel)}
 				for flag, name := range map[string]string{"-contexts": workertest.EnvContexts, "-confidences": workertest.EnvConfidences, "-feedback": workertest.EnvFeedback, "-accuracy": workertest.EnvFeedback} {

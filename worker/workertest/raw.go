@@ -1,6 +1,7 @@
 package workertest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -19,8 +20,9 @@ import (
 // Raw is a worker without a binding. Its methods follow the protocol; its fields are there to break it. It is used by
 // one goroutine.
 type Raw struct {
-	TB   TB
-	Conn *net.UnixConn
+	Version uint16 // of the protocol, for Hello; 0 means the highest
+	TB      TB
+	Conn    *net.UnixConn
 
 	Welcome  wire.Welcome
 	Segments wire.Segments
@@ -56,7 +58,7 @@ func StartRaw(tb TB, socket string, token string, capabilities uint32) *Raw {
 
 // Hello sends HELLO.
 func (w *Raw) Hello(token string, capabilities uint32) {
-	m := wire.Hello{Major: wire.Major, Capabilities: capabilities, Token: token, Model: Model.Name, Version: Model.Version, Binding: "raw/1"}
+	m := wire.Hello{Major: cmp.Or(w.Version, wire.Major), Capabilities: capabilities, Token: token, Model: Model.Name, Version: Model.Version, Binding: "raw/1"}
 	w.Write(m.Append(nil))
 }
 

@@ -3,6 +3,7 @@ package workertest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -27,6 +28,9 @@ const (
 	//	wait:PATH  predict reads the file PATH, a FIFO, to its end, and then echoes
 	//	context    the output is the query's context
 	//	told       the output is the last feedback batch: INPUT/CONTEXT/LABEL for each query, joined by ';'
+	//	refuse:T   that query is refused as invalid input, with the text T
+	//	fail:T     that query ends in a model error, with the text T
+	//	raise:T    predict raises the refusal with the text T
 	//
 	// With [EnvFeedback] it learns. Its accuracy is the share of true among all labels; before the first label it is an
 	// error that contains "no feedback yet". The label "panic" fails as the marker does, with "the label panic", and
@@ -43,6 +47,7 @@ const (
 	EnvContexts    = "XEBEC_CONFORMANCE_CONTEXTS"    // "1": request contexts
 	EnvConfidences = "XEBEC_CONFORMANCE_CONFIDENCES" // "1": return confidences
 	EnvFeedback    = "XEBEC_CONFORMANCE_FEEDBACK"    // "1": take feedback and report the accuracy
+	EnvConcurrency = "XEBEC_CONFORMANCE_CONCURRENCY" // how many batches to evaluate at once; "async2": two, on an event loop
 )
 
 // Worker is one binding in one mode.
@@ -51,6 +56,8 @@ type Worker struct {
 	Ring bool
 	// InProcess says that it shares the test's process and cannot die alone. Cases of death are left out.
 	InProcess bool
+	// Version1 says that it speaks version 1 of the protocol only. Cases of version 2 are left out.
+	Version1 bool
 	// Plain says that its echo answers the first input only, and that it has neither the markers wait and told nor the
 	// model Wrong. Cases that need them are left out.
 	Plain bool
@@ -140,7 +147,7 @@ type starter = func(tb testing.TB, env []string) Process
 
 func runCases(t *testing.T, cases []testCase, w Worker, open func(*testing.T, uint64) (*Gateway, starter)) {
 	for _, c := range cases {
-		if c.dies && w.InProcess || c.rich && w.Plain {
+		if c.dies && w.InProcess || c.rich && w.Plain || c.version2 && w.Version1 {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) { c.run(t, &suite{w, open}) })
@@ -153,9 +160,9 @@ type suite struct {
 }
 
 type testCase struct {
-	name       string
-	dies, rich bool
-	run        func(*testing.T, *suite)
+	name                 string
+	dies, rich, version2 bool
+	run                  func(*testing.T, *suite)
 }
 
 var cases = []testCase{
@@ -175,6 +182,8 @@ var cases = []testCase{
 	{name: "stop in feedback", rich: true, run: testStopInFeedback},
 	{name: "killed in feedback", dies: true, rich: true, run: testKilledInFeedback},
 	{name: "exceptions", run: testExceptions},
+	{name: "refused queries", version2: true, run: testRefused},
+	{name: "concurrency", version2: true, run: testConcurrency},
 	{name: "wrong outputs", rich: true, run: testWrongOutputs},
 	{name: "more room", run: testMoreRoom},
 	{name: "too large", run: testTooLarge},
@@ -289,6 +298,83 @@ func testExceptions(t *testing.T, su *suite) {
 	r.WantCode(r.Send(Texts("fine", "bad")...), api.BadOutput, "")
 	r.WantTexts(r.Send(Texts("next")...), "next")
 	r.stop()
+}
+
+// A query that the model refuses fails alone, with the model's words.
+func testRefused(t *testing.T, su *suite) {
+	for _, confident := range []bool{false, true} {
+		var env []string
+		if confident {
+			env = append(env, EnvConfidences+"=1")
+		}
+		r := su.start(t, Text(), 2, 0, append(env, model(Markers))...)
+		long := strings.Repeat("é", 3000)
+		b := r.Send(Texts("fine", "refuse:not a\x1b picture", "also fine", "fail:no disk", "refuse:"+long)...)
+		r.WantOK(b)
+		for i, want := range []struct {
+			status         api.Code
+			output, detail string
+		}{{api.OK, "fine", ""}, {api.InvalidInput, "", "not a\uFFFD picture"}, {api.OK, "also fine", ""}, {api.ModelError, "", "no disk"}, {api.InvalidInput, "", long[:1024]}} {
+			q := b.Queries[i]
+			if q.Status != want.status || q.Detail != want.detail {
+				t.Errorf("query %d: %v %s, expected %v %s", i, q.Status, brief(q.Detail), want.status, brief(want.detail))
+			}
+			if q.Status == api.OK && string(q.Outputs[0].Data) != want.output {
+				t.Errorf("query %d: %q, expected %q", i, q.Outputs[0].Data, want.output)
+			}
+			if sure := q.Confidence == 0.5; q.Status == api.OK && sure != confident {
+				t.Errorf("query %d: confidence %v", i, q.Confidence)
+			}
+		}
+		if text := r.Replica.Stats().LastError; text != "no disk" {
+			t.Errorf("LastError %q, expected that of the query that failed: a refusal is the caller's mistake", text)
+		}
+		alone := r.Send(Texts("raise:too short")...)
+		r.WantOK(alone)
+		if q := alone.Queries[0]; q.Status != api.InvalidInput || q.Detail != "too short" {
+			t.Errorf("a refusal that was raised: %v %q", q.Status, q.Detail)
+		}
+		r.WantCode(r.Send(Texts("raise:too short", "fine")...), api.ModelError, "too short")
+		next := r.Send(Texts("next")...)
+		r.WantTexts(next, "next")
+		if q := next.Queries[0]; q.Status != api.OK {
+			t.Errorf("the next query: %v", q.Status)
+		}
+		r.stop()
+	}
+}
+
+// With a concurrency of two a batch is answered while another one waits, and no batch is evaluated twice.
+func testConcurrency(t *testing.T, su *suite) {
+	for _, concurrency := range []string{"2", "async2"} {
+		r := su.start(t, Text(), 2, 0, model(Markers), EnvConcurrency+"="+concurrency)
+		if got := r.Replica.Info().Concurrency; got != 2 {
+			t.Fatalf("%s: the replica has a concurrency of %d, expected 2", concurrency, got)
+		}
+		first, second := newGate(t), newGate(t)
+		slow := r.Send(Texts(first.marker())...)
+		first.reached()
+		for i := range 3 {
+			r.WantTexts(r.Send(Texts(fmt.Sprint("quick ", i))...), fmt.Sprint("quick ", i))
+		}
+		other := r.Send(Texts(second.marker())...)
+		second.reached()
+		behind := r.Send(Texts("behind")...) // both places are taken
+		first.open()
+		r.WantTexts(slow, first.marker())
+		r.WantTexts(behind, "behind")
+		if _, done := r.Events.Result(other.ID); done {
+			t.Error("a batch that waits was reported done")
+		}
+		second.open()
+		r.WantTexts(other, second.marker())
+		// Answers that need more room, of several batches at a time.
+		one, two := r.Send(Texts("big:3000000")...), r.Send(Texts("big:2000000")...)
+		r.WantTexts(two, strings.Repeat("x", 2000000))
+		r.WantTexts(one, strings.Repeat("x", 3000000))
+		r.wantServed(8, 8)
+		r.stop()
+	}
 }
 
 func testWrongOutputs(t *testing.T, su *suite) {

@@ -15,12 +15,12 @@ func (c *call) Settled() api.Code {
 	n, code := c.Len(), c.Code()
 	failed := 0
 	for i := range n {
-		if c.Query(i).Code != api.OK {
+		if q := c.Query(i); q.Code != api.OK && !c.defaults(q) {
 			failed++
 		}
 	}
 	status := 200
-	if failed == n && c.Function().Default == nil {
+	if failed == n {
 		status = code.HTTPStatus()
 	}
 	a := &c.Answer
@@ -56,7 +56,7 @@ func (c *call) appendPrediction(out []byte, q *query.Query) []byte {
 		out = append(out, `,"default":false,"confidence":`...)
 		out = appendConfidence(out, q.Confidence)
 		return append(c.appendParts(out, q), '}')
-	case fn.Default != nil:
+	case c.defaults(q):
 		out = append(out, `{"query_id":`...)
 		out = strconv.AppendUint(out, q.ID, 10)
 		out = append(out, `,"output":`...)
@@ -81,9 +81,9 @@ func (c *call) appendPrediction(out []byte, q *query.Query) []byte {
 	default:
 		out = append(out, '{')
 	}
-	out = append(out, `"error":"`+queryError+`","cause":"`...)
-	out = append(out, q.Code.Reason()...)
-	out = append(out, `","code":"`...)
+	out = append(out, `"error":"`+queryError+`","cause":`...)
+	out = tensorjson.AppendString(out, q.Reason())
+	out = append(out, `,"code":"`...)
 	out = append(out, q.Code.String()...)
 	out = append(out, '"')
 	if id := c.Identity.RequestID; len(id) > 0 && !c.parsed.Batch {
@@ -91,6 +91,11 @@ func (c *call) appendPrediction(out []byte, q *query.Query) []byte {
 		out = tensorjson.AppendString(out, id)
 	}
 	return append(out, '}')
+}
+
+// defaults reports whether a query without an output gets the function's default. A caller whose input is wrong is told so.
+func (c *call) defaults(q *query.Query) bool {
+	return c.Function().Default != nil && q.Code != api.InvalidInput
 }
 
 // appendConfidence writes 1 if no confidence was computed: one model agrees with itself.

@@ -126,7 +126,7 @@ func (c *call) Settled() api.Code {
 	a.Reset(code.HTTPStatus())
 	if code != api.OK {
 		a.RetryAfter(c.RetryAfter())
-		a.Body = AppendError(a.Body, code.Reason())
+		a.Body = AppendError(a.Body, c.Reason())
 		return code
 	}
 	m := c.Model()

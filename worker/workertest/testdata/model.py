@@ -1,5 +1,6 @@
 """The models of the conformance suite, as workertest.Echo, Markers and Wrong describe them, for the Python binding."""
 
+import asyncio
 import json
 import os
 
@@ -39,6 +40,12 @@ def markers(batch, contexts=None):
             data = contexts[i]
         elif data == b"told":
             data = told
+        elif data.startswith(b"refuse:"):
+            data = xebec.Error(data[7:].decode())
+        elif data.startswith(b"fail:"):
+            data = xebec.Error(data[5:].decode(), code="model_error")
+        elif data.startswith(b"raise:"):
+            raise xebec.Error(data[6:].decode())
         out.append(data)
     return out
 
@@ -86,8 +93,15 @@ def sure(batch, *contexts):
     return outputs, [0.5] * len(outputs)
 
 
+async def on_a_loop(*arguments):
+    return await asyncio.get_running_loop().run_in_executor(None, predict, *arguments)
+
+
+CONCURRENCY = os.environ.get("XEBEC_CONFORMANCE_CONCURRENCY", "1")
+
 xebec.serve(
-    sure if CONFIDENCES else predict,
+    on_a_loop if "async" in CONCURRENCY else sure if CONFIDENCES else predict,
+    concurrency=int(CONCURRENCY.replace("async", "")),
     contexts=CONTEXTS,
     confidences=CONFIDENCES,
     feedback=feedback if FEEDBACK else None,

@@ -188,7 +188,7 @@ def test_refused(v):
 def test_the_vectors_have_every_type():
     assert {v["type"] for v in GOLDEN["vectors"] if v["kind"] == "frame"} == set(FRAMES)
     used = {s["dtype"] for v in GOLDEN["vectors"] if v["kind"] == "block" for s in v["sections"]}
-    assert used == set(DTYPE_CODES)
+    assert used == set(DTYPE_CODES) - {"string"}
 
 
 @pytest.mark.parametrize("v", GOLDEN["vectors"], ids=lambda v: v["name"])

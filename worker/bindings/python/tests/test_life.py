@@ -30,7 +30,7 @@ def pipe():
 def test_hello(start):
     gw = start(ECHO)
     ring = p.CAN_RING if gw.ring else 0
-    assert gw.hello == p.Hello(1, 0, ring, "token-1", "digits", "7", f"xebec-python/{xebec.__version__}", None)
+    assert gw.hello == p.Hello(2, 0, ring, "token-1", "digits", "7", f"xebec-python/{xebec.__version__}", None)
     gw.stop()
 
 
@@ -326,7 +326,7 @@ def test_refused(start):
 @pytest.mark.parametrize(
     "kind, payload, words",
     [
-        (p.WELCOME, p.encode_welcome(p.Welcome(2, 0, 0, 1, "digits", "7", Signature((), ()))), "this binding speaks 1.0"),
+        (p.WELCOME, p.encode_welcome(p.Welcome(3, 0, 0, 1, "digits", "7", Signature((), ()))), "this binding speaks 1.0"),
         (p.SEGMENTS, p.encode_segments(p.Segments(1, 16, 1 << 20, 1 << 20)), "frame type 0x04 is not expected here"),
         (p.DRAIN, b"", "frame type 0x08 is not expected here"),
         (p.HELLO, b"", "frame type 0x02 is not expected here"),

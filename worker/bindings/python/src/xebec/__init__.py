@@ -5,16 +5,16 @@
 
 Model authors make one call. Inputs arrive without a copy, outputs that do not fit fail with a clear error, and no
 exception of predict ends the process. The binding never unpickles, prints only what went wrong with the gateway, starts
-no thread, and imports numpy only for a model with a numeric tensor.
+no thread unless the model asks for concurrency, and imports numpy only for a model with a numeric tensor.
 
 Where to read next: ``_serve`` is the public API, ``_worker`` the state machine of ``api/spec/worker.md``. ``_link`` and
 ``_ring.c`` transport descriptors. ``_blocks`` lays out tensors in shared memory, with the codecs ``_arrays``,
 ``_views`` and ``_bytes``. ``_model`` turns values into arguments and results into values. ``_protocol`` encodes frames
-and descriptors. ``_zygote`` is separate: the process that workers are forked from.
+and descriptors. ``_concurrent`` runs predictions beside each other. ``_zygote`` is separate: the process that workers are forked from.
 """
 
 from ._serve import serve, try_predict
-from ._tensors import BadOutput
+from ._tensors import BadOutput, Error
 from ._worker import VERSION as __version__
 
-__all__ = ["BadOutput", "__version__", "serve", "try_predict"]
+__all__ = ["BadOutput", "Error", "__version__", "serve", "try_predict"]

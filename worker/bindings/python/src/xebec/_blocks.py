@@ -22,8 +22,8 @@ def codecs(specs: Sequence[TensorSpec], noun: str, text: bool = False, numpy: bo
     found: list[Codec] = []
     for spec in specs:
         what = f"{noun} {spec.name!r}"
-        if spec.dtype == "bytes":
-            found.append((NestedByteStrings if spec.shape else ByteStrings)(spec, what, text))
+        if spec.dtype in ("bytes", "string"):
+            found.append((NestedByteStrings if spec.shape else ByteStrings)(spec, what, text or spec.dtype == "string"))
         else:
             fixed, ragged = _numeric(numpy)
             found.append((fixed if spec.fixed else ragged)(spec, what))
@@ -65,6 +65,23 @@ class Float64s:
 
     def write(self, buf: Any, at: int, prepared: list[float], n: int) -> None:
         struct.pack_into(f"<{n}d", buf, at, *prepared)
+
+
+class Statuses:
+    """``uint16 × n``: how each query ended."""
+
+    what = "the statuses"
+
+    def read(self, buf: Any, at: int, length: int, n: int) -> tuple[int, ...]:
+        if length != 2 * n:
+            raise ProtocolError(f"{self.what}: a section of {length} bytes, expected {n} × 2")
+        return struct.unpack_from(f"<{n}H", buf, at)
+
+    def prepare(self, value: Any, n: int) -> tuple[int, Any]:
+        return 2 * n, value
+
+    def write(self, buf: Any, at: int, prepared: Any, n: int) -> None:
+        struct.pack_into(f"<{n}H", buf, at, *prepared)
 
 
 class Block:

@@ -10,12 +10,15 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Optional
 
-from ._blocks import Block, Float64s, codecs
+from ._blocks import Block, Codec, Float64s, LaidOut, Statuses, codecs
 from ._bytes import ByteStrings
-from ._tensors import BadOutput, Signature, TensorSpec, describe
+from ._tensors import ERROR_CODES, BadOutput, Error, Signature, TensorSpec, describe
 
 # The size of an error text: enough for a deep traceback, small compared with any block.
 MAX_ERROR_BYTES = 16 * 1024
+
+# The gateway's rings have 64 entries, of which it keeps some.
+MAX_CONCURRENCY = 62
 
 
 class Handlers(NamedTuple):
@@ -27,6 +30,16 @@ class Handlers(NamedTuple):
     contexts: bool = False
     confidences: bool = False
     text: bool = False
+    concurrency: int = 1
+
+
+class Answer(NamedTuple):
+    """What predict's result becomes: a block for n queries, and the sections that follow its outputs."""
+
+    block: Block
+    laid_out: LaidOut
+    confidences: bool = False
+    statuses: bool = False
 
 
 class Model:
@@ -43,8 +56,11 @@ class Model:
         labels = ByteStrings(TensorSpec("labels", "bytes", ()), "the labels")
         self.predict_block = Block(inputs)
         self.feedback_block = Block([*inputs, labels])
+        confidences: list[Codec] = [Float64s("the confidences")]
+        statuses: list[Codec] = [Statuses(), ByteStrings(TensorSpec("texts", "bytes", ()), "the texts of errors")]
         self.output_block = Block(outputs)
-        self.confident_block = Block([*outputs, Float64s("the confidences")])
+        self.confident_block = Block(outputs + confidences)
+        self._refusing_blocks = (Block(outputs + statuses), Block(outputs + confidences + statuses))
         self.accuracy_block = Block([Float64s("the accuracy")])
         self._single_in = signature.inputs[0].name if len(signature.inputs) == 1 else None
         self._out_names = [spec.name for spec in signature.outputs]
@@ -62,6 +78,35 @@ class Model:
         them."""
         batch, *contexts = self.arguments(values, n)
         return (batch, [json.loads(label) for label in values[-1]], *contexts)
+
+    def answer(self, returned: Any, n: int) -> Answer:
+        """Lays out predict's result for n queries. An :class:`Error` in a query's place becomes its status. Raises
+        BadOutput."""
+        block, values = self.results(returned)
+        confident = block is self.confident_block
+        try:
+            return Answer(block, block.prepare(values, n), confident)
+        except BadOutput:  # an Error is no output, so only a result that does not fit is searched for one
+            errors = _errors_in(values, n)
+            if not errors:
+                raise
+        for s, value in enumerate(values):
+            items = list(value)
+            for i in errors:
+                items[i] = self.signature.outputs[s].placeholder() if s < len(self.signature.outputs) else None
+            values[s] = items
+        return self._refusal(values, errors, n, confident)
+
+    def refuse(self, error: Error, n: int) -> Answer:
+        """The answer of a batch of which every query ended in this error."""
+        values = [[spec.placeholder()] * n for spec in self.signature.outputs]
+        return self._refusal(values, dict.fromkeys(range(n), error), n, False)
+
+    def _refusal(self, values: list[Any], errors: dict[int, Error], n: int, confident: bool) -> Answer:
+        codes = [ERROR_CODES[errors[i].code] if i in errors else 0 for i in range(n)]
+        texts = [cut(str(errors[i]), MAX_ERROR_BYTES) if i in errors else b"" for i in range(n)]
+        block = self._refusing_blocks[confident]
+        return Answer(block, block.prepare([*values, codes, texts], n), confident, True)
 
     def results(self, returned: Any) -> tuple[Block, list[Any]]:
         """Returns the block for predict's result, and one value per section of it. Raises BadOutput."""
@@ -94,6 +139,18 @@ class Model:
         return list(returned)
 
 
+def _errors_in(values: list[Any], n: int) -> dict[int, Error]:
+    """The errors among the items of the columns, by query. Columns of another kind than lists and tuples have none."""
+    found: dict[int, Error] = {}
+    for value in values:
+        if not isinstance(value, (list, tuple)) or len(value) != n:
+            continue
+        for i, item in enumerate(value):
+            if isinstance(item, Error):
+                found.setdefault(i, item)
+    return found
+
+
 def error_text(e: BaseException) -> str:
     """An exception for operators: a summary, then the traceback. The summary comes first because long texts are cut at
     the end."""
@@ -112,6 +169,14 @@ def cut(text: str, size: int) -> bytes:
     return raw[:size].decode("utf-8", "ignore").encode("utf-8")
 
 
+def is_async(predict: Any) -> bool:
+    """Whether predict is an async function, or an object whose call is one."""
+    while hasattr(predict, "func"):  # functools.partial
+        predict = predict.func
+    code = getattr(predict, "__code__", None) or getattr(getattr(type(predict), "__call__", None), "__code__", None)
+    return bool(code and code.co_flags & 0x80)  # inspect.CO_COROUTINE, without the import
+
+
 def check_handlers(h: Handlers) -> None:
     """Raises TypeError for handlers that serve cannot use, before it connects."""
     wanted: Sequence[tuple[str, Any, bool]] = (
@@ -122,3 +187,5 @@ def check_handlers(h: Handlers) -> None:
     for name, handler, required in wanted:
         if not callable(handler) and (required or handler is not None):
             raise TypeError(f"xebec.serve: {name} is {describe(handler)}; expected a function")
+    if not isinstance(h.concurrency, int) or not 1 <= h.concurrency <= MAX_CONCURRENCY:
+        raise TypeError(f"xebec.serve: the concurrency is {h.concurrency!r}; expected a number from 1 to {MAX_CONCURRENCY}")

@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 
 from ._tensors import DTYPE_CODES, DTYPE_NAMES, Signature, TensorSpec
 
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 2, 0  # the highest version; WELCOME has the one that is used
 
 BELL = 0x01
 HELLO = 0x02
@@ -34,7 +34,7 @@ CAN_CONFIDENCES = 1 << 4
 
 PREDICT, FEEDBACK, ACCURACY, GRANT, DISCARD = 1, 2, 3, 4, 5
 OK, MODEL_ERROR, BAD_OUTPUT, NEED_MORE, UNSUPPORTED = 0, 1, 2, 3, 4
-FLAG_CONFIDENCES = 1
+FLAG_CONFIDENCES, FLAG_STATUSES = 1, 2
 
 REFUSED_WHY = {
     1: "protocol version",
@@ -75,6 +75,7 @@ class Hello(NamedTuple):
     version: str
     binding: str
     signature: Optional[Signature]
+    concurrency: int = 1  # from version 2 on
 
 
 class Welcome(NamedTuple):
@@ -245,7 +246,8 @@ def encode_hello(m: Hello) -> bytes:
     """The payload of HELLO."""
     head = struct.pack("<HHI", m.major, m.minor, m.capabilities)
     names = _string(m.token) + _string(m.model) + _string(m.version) + _string(m.binding)
-    return head + names + (b"\0" if m.signature is None else b"\1" + _signature(m.signature))
+    payload = head + names + (b"\0" if m.signature is None else b"\1" + _signature(m.signature))
+    return payload + struct.pack("<H", m.concurrency) if m.major >= 2 else payload
 
 
 def decode_hello(payload: bytes) -> Hello:
@@ -255,8 +257,11 @@ def decode_hello(payload: bytes) -> Hello:
     if has_signature > 1:
         raise ProtocolError(f"HELLO: has_signature is {has_signature}, expected 0 or 1")
     signature = f.signature() if has_signature else None
+    concurrency = f.uint(2) if head[0] >= 2 else 1
+    if not concurrency:
+        raise ProtocolError("HELLO: the concurrency is 0, expected at least 1")
     f.end()
-    return Hello(*head, signature)
+    return Hello(*head, signature, concurrency)
 
 
 def encode_welcome(m: Welcome) -> bytes:
@@ -358,7 +363,7 @@ def decode_response(raw: bytes) -> Response:
     _exactly("RESPONSE", raw, DESCRIPTOR_BYTES)
     fields = _RESPONSE.unpack(raw)
     m = Response(*fields[:-1])
-    if fields[-1] or m.flags & ~FLAG_CONFIDENCES:
+    if fields[-1] or m.flags & ~(FLAG_CONFIDENCES | FLAG_STATUSES):
         raise ProtocolError(f"response of batch {m.batch}: reserved fields are not 0")
     if not PREDICT <= m.kind <= ACCURACY or m.status > UNSUPPORTED:
         raise ProtocolError(f"response of batch {m.batch}: kind {m.kind} with status {m.status}")

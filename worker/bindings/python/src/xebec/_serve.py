@@ -8,15 +8,16 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Optional, Union
 
-from ._blocks import Block, codecs
+from ._blocks import Block, LaidOut, codecs
 from ._bytes import ByteStrings
 from ._link import ring_module
-from ._model import Handlers, Model, check_handlers
-from ._tensors import BadOutput, Signature, TensorSpec, describe, parse_spec
+from ._model import Handlers, Model, check_handlers, is_async
+from ._tensors import ERROR_CODES, BadOutput, Error, Signature, TensorSpec, describe, parse_spec
 from ._worker import Launch, Worker
 
 EXIT_NOT_LAUNCHED = 2
 
+_CODES = {number: code for code, number in ERROR_CODES.items()}
 _VARIABLES = ("XEBEC_SOCKET", "XEBEC_TOKEN", "XEBEC_MODEL", "XEBEC_VERSION")
 
 
@@ -28,6 +29,7 @@ def serve(
     contexts: bool = False,
     confidences: bool = False,
     text: bool = False,
+    concurrency: Optional[int] = None,
 ) -> NoReturn:
     """Serves a model behind the gateway that started this process. Call it last, from the main thread: it does not
     return.
@@ -49,10 +51,17 @@ def serve(
     feedback(batch, labels[, contexts]) receives what callers reported later; labels are decoded JSON.
     accuracy() returns a float: how accurate the model has been.
 
-    An exception in any of them fails its batch and nothing else. The process exits with 0 after SIGTERM once all
+    concurrency: how many batches predict evaluates at once, up to 62. A plain function is called on as many threads; an
+    ``async def`` on one event loop. The default is 1, and 16 for ``async def``.
+
+    predict may put an :class:`xebec.Error` in the place of a query's output, or raise it, to refuse that query alone.
+
+    Any other exception in any of them fails its batch and nothing else. The process exits with 0 after SIGTERM once all
     batches are answered, with 1 if the gateway is gone or refuses the worker, and with 2 if no gateway started it.
     """
-    handlers = Handlers(predict, feedback, accuracy, contexts, confidences, text)
+    if concurrency is None:
+        concurrency = 16 if is_async(predict) else 1
+    handlers = Handlers(predict, feedback, accuracy, contexts, confidences, text, concurrency)
     check_handlers(handlers)
     missing = [name for name in _VARIABLES if not os.environ.get(name)]
     if missing:
@@ -84,7 +93,7 @@ def try_predict(
 ) -> Any:
     """Calls predict as the gateway would, without a gateway. The batch goes through a block in memory, so predict sees
     what it will see when served (read-only arrays of the declared type), and its outputs are checked in the same
-    way.
+    way. A query that predict refuses has its :class:`xebec.Error` as output.
 
     inputs and outputs are declared as in xebec.yaml, ``"float32[64]"`` or a dict from name to that. The batch is a
     sequence of n queries, or a dict of such for several inputs. Returns the outputs as callers receive them; with
@@ -104,14 +113,23 @@ def try_predict(
         columns.append(contexts)
         writers.append(ByteStrings(TensorSpec("contexts", "bytes", ()), "the contexts"))
     try:
-        block = _rendered(Block(writers), columns, n)
+        batch_block = Block(writers)
+        block = _render(batch_block, batch_block.prepare(columns, n), n)
     except BadOutput as e:
         raise TypeError(str(e).replace("predict returned", "the batch has")) from None
     returned = predict(*model.arguments(model.predict_block.read(block, 0, len(block), n), n))
-    layout, values = model.results(returned)
-    block = _rendered(layout, values, n)
-    results = layout.read(block, 0, len(block), n)
-    if layout is model.confident_block:
+    if is_async(predict):
+        import asyncio
+
+        returned = asyncio.run(returned)
+    answer = model.answer(returned, n)
+    block = _render(answer.block, answer.laid_out, n)
+    results = answer.block.read(block, 0, len(block), n)
+    if answer.statuses:
+        *results, codes, texts = results
+        errors = [Error(text.decode(), _CODES[code]) if code else None for code, text in zip(codes, texts)]
+        results = [[error or item for item, error in zip(column, errors)] for column in results]
+    if answer.confidences:
         return _outputs(signature, results[:-1]), list(results[-1])
     return (_outputs(signature, results), None) if confidences else _outputs(signature, results)
 
@@ -122,8 +140,7 @@ def _specs(declared: Union[str, dict[str, str]], name: str) -> tuple[TensorSpec,
     return tuple(parse_spec(name, text) for name, text in declared.items())
 
 
-def _rendered(layout: Block, values: list[Any], n: int) -> bytes:
-    laid_out = layout.prepare(values, n)
+def _render(layout: Block, laid_out: LaidOut, n: int) -> bytes:
     block = bytearray(laid_out[0])
     layout.write(block, 0, laid_out, n)
     return bytes(block)

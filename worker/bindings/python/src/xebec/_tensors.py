@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # The numbers are the worker protocol's and never change. The names are numpy's.
 DTYPE_NAMES = {
@@ -20,6 +20,7 @@ DTYPE_NAMES = {
     11: "float32",
     12: "float64",
     13: "bytes",
+    14: "string",
 }
 DTYPE_CODES = {name: code for code, name in DTYPE_NAMES.items()}
 
@@ -45,6 +46,25 @@ class BadOutput(Exception):
     expected."""
 
 
+class Error(Exception):
+    """A model's refusal of one query. predict returns it in the query's place, or raises it.
+
+    With the code "invalid_input" the caller gets status 400 and this text; it does not count as a failure of the model.
+    With "model_error" the caller gets 502 without the text, which operators see. If predict raises it for a batch of
+    several queries, the gateway evaluates each query alone, unless the model has ``retry: false``.
+    """
+
+    def __init__(self, message: str, code: str = "invalid_input") -> None:
+        if code not in ERROR_CODES:
+            raise ValueError(f"xebec.Error: the code is {code!r}; expected one of {', '.join(ERROR_CODES)}")
+        super().__init__(message)
+        self.code = code
+
+
+# The worker protocol's status of a query.
+ERROR_CODES = {"invalid_input": 1, "model_error": 2}
+
+
 class TensorSpec(NamedTuple):
     """One declared input or output of one query. The shape has no batch dimension; -1 may be any length."""
 
@@ -55,7 +75,15 @@ class TensorSpec(NamedTuple):
     @property
     def fixed(self) -> bool:
         """Whether every query's data has the same number of bytes."""
-        return self.dtype != "bytes" and all(d >= 0 for d in self.shape)
+        return self.dtype not in ("bytes", "string") and all(d >= 0 for d in self.shape)
+
+    def placeholder(self) -> Any:
+        """The least value of one query: zeros, or empty where a dimension may be."""
+        kind = self.dtype
+        value: Any = b"" if kind in ("bytes", "string") else False if kind == "bool" else 0.0 if "float" in kind else 0
+        for d in reversed(self.shape):
+            value = [value] * max(d, 0)
+        return value
 
     def fits(self, dims: tuple[int, ...]) -> bool:
         """Whether dims is an instance of the declared shape."""
@@ -84,8 +112,8 @@ def parse_spec(name: str, text: str) -> TensorSpec:
     """Parses ``float32[64]``, ``bytes[]`` or ``float32[-1, 3]``, the form that messages use."""
     found = _SPEC.fullmatch(text)
     dtype = found.group(1) if found else ""
-    if dtype in ("string", "str"):
-        dtype = "bytes"
+    if dtype == "str":
+        dtype = "string"
     try:
         shape = tuple(int(d) for d in found.group(2).split(",")) if found and found.group(2).strip() else ()
     except ValueError:

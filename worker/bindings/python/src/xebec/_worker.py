@@ -1,8 +1,9 @@
 """The worker's state machine: what each frame and each request does. Section 1 of ``api/spec/worker.md`` describes a
 worker's life. :mod:`xebec._link` transports descriptors.
 
-There is one thread and one loop. A request is answered before the next is read, so the only thing that outlives a
-request is the rendered output of a batch that answered NEED_MORE.
+There is one loop. A model without concurrency runs in it: a request is answered before the next is read. With
+concurrency, :mod:`xebec._concurrent` runs predictions, and the loop only receives. What outlives a request is the
+rendered output of a batch that answered NEED_MORE.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ import time
 from typing import Any, NamedTuple, NoReturn, Optional
 
 from . import _protocol as p
-from ._blocks import Block, LaidOut
 from ._link import Maps, SocketLink, map_segments
-from ._model import Handlers, Model, cut, error_text
-from ._tensors import BadOutput
+from ._model import Answer, Handlers, Model, cut, error_text, is_async
+from ._tensors import BadOutput, Error
 
 VERSION = "0.1.0"
 BINDING = f"xebec-python/{VERSION}"
@@ -53,7 +53,7 @@ class Worker:
     def __init__(self, handlers: Handlers, launch: Launch, ring: Any) -> None:
         self._handlers, self._launch, self._ring = handlers, launch, ring
         self._model: Optional[Model] = None
-        self._mode = 0
+        self._mode = self._major = 0
         self._maps: Optional[Maps] = None
         self._kept: dict[int, _Kept] = {}
         self._frames = p.Frames()
@@ -61,6 +61,7 @@ class Worker:
         self._pid = os.getpid()
         self._stop_signals = 0
         self._leaving_sent = False
+        self._executor: Any = None
 
     def run(self) -> None:
         """Connects and serves until DRAIN. The process exits if the gateway is gone, refuses the worker or breaks the
@@ -73,11 +74,19 @@ class Worker:
         try:
             self._connect()
             self._loop()
-        except p.ProtocolError as e:
-            self._die(f"the gateway broke the worker protocol: {e}")
-        except (BrokenPipeError, ConnectionResetError):
-            os._exit(EXIT_LOST)
+            if self._executor:
+                self._executor.wait()
+        except BaseException as e:
+            self._lost(e)
         self._sock.close()
+
+    def _lost(self, e: BaseException) -> NoReturn:
+        """Ends the process after an error of the protocol or the connection, on any thread."""
+        if isinstance(e, p.ProtocolError):
+            self._die(f"the gateway broke the worker protocol: {e}")
+        if isinstance(e, (BrokenPipeError, ConnectionResetError)):
+            os._exit(EXIT_LOST)
+        raise e
 
     def _connect(self) -> None:
         path = self._launch.socket
@@ -93,7 +102,7 @@ class Worker:
             | (p.CAN_CONTEXTS if h.contexts else 0)
             | (p.CAN_CONFIDENCES if h.confidences else 0)
         )
-        hello = p.Hello(p.MAJOR, p.MINOR, capabilities, *self._launch[1:], BINDING, None)
+        hello = p.Hello(p.MAJOR, p.MINOR, capabilities, *self._launch[1:], BINDING, None, h.concurrency)
         self._sock.sendall(p.frame(p.HELLO, p.encode_hello(hello)))
         self._link: Any = SocketLink(self._sock, self._wake)
 
@@ -137,12 +146,17 @@ class Worker:
         return False
 
     def _on_welcome(self, m: p.Welcome) -> None:
-        if m.major != p.MAJOR:
-            raise p.ProtocolError(f"unsupported version {m.major}.{m.minor}; this binding speaks {p.MAJOR}.{p.MINOR}")
+        if not 1 <= m.major <= p.MAJOR:
+            raise p.ProtocolError(f"unsupported version {m.major}.{m.minor}; this binding speaks 1.0 to {p.MAJOR}.{p.MINOR}")
         if m.mode & p.CAN_RING and not self._ring:
             raise p.ProtocolError("WELCOME has rings, but HELLO did not offer them")
-        self._mode = m.mode
+        self._mode, self._major = m.mode, m.major
         self._model = Model(self._handlers, m.signature, bool(m.mode & p.CAN_CONTEXTS))
+        h = self._handlers
+        if h.concurrency > 1 or is_async(h.predict):
+            from . import _concurrent  # asyncio takes longer to import than the rest of a small worker
+
+            self._executor = _concurrent.executor(h.predict, h.concurrency, self._lost)
 
     def _on_segments(self, m: p.Segments) -> None:
         if self._maps and m.generation <= self._maps.generation:
@@ -169,8 +183,10 @@ class Worker:
             raise p.ProtocolError(f"batch {batch}: the input block at {in_off} with {in_len} bytes lies outside the slab of A")
         if out_cap and not maps.slab <= out_off <= out_off + out_cap <= maps.size_b:
             raise p.ProtocolError(f"batch {batch}: the output block at {out_off} with {out_cap} bytes lies outside the slab of B")
-        if kind == p.PREDICT:
-            self._predict(q)
+        if kind == p.PREDICT and self._executor:
+            self._executor.submit(self, q, maps)
+        elif kind == p.PREDICT:
+            self.predict(q, maps)
         elif kind == p.GRANT:
             self._grant(q)
         elif kind == p.FEEDBACK and self._handlers.feedback:
@@ -180,26 +196,41 @@ class Worker:
         else:
             self._link.reply(batch, generation, kind, p.UNSUPPORTED, queries, 0, out_off, 0, 0, 0)
 
-    def _predict(self, q: tuple[int, ...]) -> None:
-        model, maps, queries = self._model, self._maps, q[3]
-        assert model is not None and maps is not None
-        arguments = model.arguments(model.predict_block.read(maps.a, q[4], q[5], queries), queries)
+    def arguments(self, q: tuple[int, ...], maps: Maps) -> tuple[Any, ...]:
+        """The arguments of predict for a request."""
+        model = self._model
+        assert model is not None
+        return model.arguments(model.predict_block.read(maps.a, q[4], q[5], q[3]), q[3])
+
+    def predict(self, q: tuple[int, ...], maps: Maps) -> None:
+        """Answers a PREDICT."""
+        arguments = self.arguments(q, maps)
         started = _clock()
         try:
             returned = self._handlers.predict(*arguments)
         except BaseException as e:  # a library that calls sys.exit on bad input must not end the worker
-            self._fail(q, p.MODEL_ERROR, error_text(e), _clock() - started)
+            self.answer(q, maps, e, _clock() - started)
             return
-        work = _clock() - started
+        self.answer(q, maps, returned, _clock() - started)
+
+    def answer(self, q: tuple[int, ...], maps: Maps, returned: Any, work: int) -> None:
+        """Answers a PREDICT with what predict returned or raised."""
+        model, queries = self._model, q[3]
+        assert model is not None
+        if isinstance(returned, BaseException) and not (isinstance(returned, Error) and queries == 1 and self._major >= 2):
+            self._fail(q, maps, p.MODEL_ERROR, error_text(returned), work)
+            return
         try:
-            block, values = model.results(returned)
-            laid_out = block.prepare(values, queries)
+            answer = model.refuse(returned, 1) if isinstance(returned, Error) else model.answer(returned, queries)
         except BadOutput as e:
-            self._fail(q, p.BAD_OUTPUT, str(e), work)
+            self._fail(q, maps, p.BAD_OUTPUT, str(e), work)
         except BaseException as e:  # an object's own length, iterator or conversion failed
-            self._fail(q, p.BAD_OUTPUT, error_text(e), work)
+            self._fail(q, maps, p.BAD_OUTPUT, error_text(e), work)
         else:
-            self._put(q, block, laid_out, queries, p.FLAG_CONFIDENCES if block is model.confident_block else 0, work)
+            if answer.statuses and self._major < 2:
+                self._fail(q, maps, p.MODEL_ERROR, "predict refused queries, which needs version 2 of the protocol", work)
+                return
+            self._put(q, maps, answer, queries, work)
 
     def _feedback(self, q: tuple[int, ...]) -> None:
         model, maps, feedback = self._model, self._maps, self._handlers.feedback
@@ -209,40 +240,41 @@ class Worker:
         try:
             feedback(*model.feedback_arguments(values, q[3]))  # labels that are nested too deeply also fail here
         except BaseException as e:
-            self._fail(q, p.MODEL_ERROR, error_text(e), _clock() - started)
+            self._fail(q, maps, p.MODEL_ERROR, error_text(e), _clock() - started)
             return
         self._link.reply(q[0], q[1], p.FEEDBACK, p.OK, q[3], 0, q[6], 0, 0, _clock() - started)
 
     def _accuracy(self, q: tuple[int, ...]) -> None:
-        model, accuracy = self._model, self._handlers.accuracy
-        assert model is not None and accuracy is not None
+        model, maps, accuracy = self._model, self._maps, self._handlers.accuracy
+        assert model is not None and maps is not None and accuracy is not None
         started = _clock()
         try:
             value = accuracy()
         except BaseException as e:
-            self._fail(q, p.MODEL_ERROR, error_text(e), _clock() - started)
+            self._fail(q, maps, p.MODEL_ERROR, error_text(e), _clock() - started)
             return
         work = _clock() - started
         try:
             laid_out = model.accuracy_block.prepare([[value]], 1)
         except BadOutput as e:
-            self._fail(q, p.BAD_OUTPUT, str(e), work)
+            self._fail(q, maps, p.BAD_OUTPUT, str(e), work)
         else:
-            self._put(q, model.accuracy_block, laid_out, 1, 0, work)
+            self._put(q, maps, Answer(model.accuracy_block, laid_out), 1, work)
 
-    def _put(self, q: tuple[int, ...], block: Block, laid_out: LaidOut, n: int, flags: int, work: int) -> None:
+    def _put(self, q: tuple[int, ...], maps: Maps, answer: Answer, n: int, work: int) -> None:
         """Writes an output block of n items into the grant and answers OK, or keeps it and answers NEED_MORE."""
         batch, generation, kind, queries, _, _, out_off, out_cap, _ = q
+        block, laid_out, confidences, statuses = answer
         size = laid_out[0]
-        assert self._maps is not None
+        flags = (p.FLAG_CONFIDENCES if confidences else 0) | (p.FLAG_STATUSES if statuses else 0)
         try:
             if size <= out_cap:
-                block.write(self._maps.b, out_off, laid_out, n)
+                block.write(maps.b, out_off, laid_out, n)
             else:
                 rendered = bytearray(size)
                 block.write(rendered, 0, laid_out, n)
         except BaseException as e:  # for example a cast that overflows, if the model told numpy to raise
-            self._fail(q, p.BAD_OUTPUT, error_text(e), work)
+            self._fail(q, maps, p.BAD_OUTPUT, error_text(e), work)
             return
         if size <= out_cap:
             self._link.reply(batch, generation, kind, p.OK, queries, flags, out_off, size, 0, work)
@@ -266,12 +298,11 @@ class Worker:
             raise p.ProtocolError(f"{what} for batch {batch}, which did not answer NEED_MORE")
         return kept
 
-    def _fail(self, q: tuple[int, ...], status: int, text: str, work: int) -> None:
+    def _fail(self, q: tuple[int, ...], maps: Maps, status: int, text: str, work: int) -> None:
         """Answers with an error text for operators instead of sections."""
-        assert self._maps is not None
         batch, generation, kind, queries, _, _, out_off, out_cap, _ = q
         raw = cut(text, out_cap)
-        self._maps.b[out_off : out_off + len(raw)] = raw
+        maps.b[out_off : out_off + len(raw)] = raw
         self._link.reply(batch, generation, kind, status, queries, 0, out_off, len(raw), 0, work)
 
     def _on_signal(self, signum: int, frame: object) -> None:
