@@ -55,7 +55,7 @@ func (m *Machine) dispatch() {
 // dispatchTo sends r its next batch. It reports whether one was sent.
 func (m *Machine) dispatchTo(r *replica) bool {
 	alone := m.retries.len() > 0 && m.retries.first() <= m.earliest()
-	if !alone && m.live > 0 && len(r.flights) == 0 {
+	if !alone && m.live > 0 && r.idle() {
 		if until := m.heldUntil(r); until > m.now {
 			m.holdUntil = until
 			return false
@@ -109,6 +109,12 @@ func (m *Machine) fills(r *replica) bool {
 	return m.live >= m.capOf(r) || m.liveBytes >= m.cfg.Batching.MaxBatchBytes
 }
 
+// mayBegin reports whether r would begin a further batch at once. While a lost query waits, only a replica without work
+// would: otherwise it might never get one for itself.
+func (m *Machine) mayBegin(r *replica) bool {
+	return len(r.flights) == 0 || r.idle() && m.retries.len() == 0
+}
+
 // pickIdle picks the idle replica that would finish first with the waiting queries; of equals, the one that became
 // ready first. Replicas that are too slow for the most urgent query rank lower. Replicas reserved for functions without
 // waiting queries rank lowest: they help out rather than idle.
@@ -118,7 +124,7 @@ func (m *Machine) pickIdle() *replica {
 	var bestRank int
 	urgent := m.earliest()
 	for _, r := range m.replicas {
-		if !r.open() || len(r.flights) > 0 || m.hasRejectedAll(r) {
+		if !r.open() || !m.mayBegin(r) || m.hasRejectedAll(r) {
 			continue
 		}
 		nanos, rank := r.profile.predict(min(m.live, m.capOf(r))), 0
@@ -172,12 +178,12 @@ func (m *Machine) hasShare(r *replica) bool {
 	}
 }
 
-// idle counts the replicas without work.
-func (m *Machine) idle() int {
+// places counts the batches that replicas would begin at once.
+func (m *Machine) places() int {
 	n := 0
 	for _, r := range m.replicas {
-		if r.open() && len(r.flights) == 0 {
-			n++
+		if r.open() && r.idle() {
+			n += r.concurrency - len(r.flights)
 		}
 	}
 	return n
@@ -247,9 +253,10 @@ func (m *Machine) launch(r *replica, fl *flight) {
 		fl.batch.Pad = max(0, m.cfg.Batching.MaxBatch-len(fl.items))
 	}
 	if len(r.flights) == 0 {
-		r.setOldest(m.now)
+		r.overdueAt = 0
 	}
 	r.flights = append(r.flights, fl)
+	r.begin(m.now)
 	m.out.Dispatches = append(m.out.Dispatches, Dispatch{r.id, &fl.batch, fl.hedge})
 }
 

@@ -9,9 +9,9 @@ func (m *Machine) send(r *replica) bool {
 	fl := m.newFlight()
 	m.filled++
 	f := filling{fl: fl, seq: m.filled, limit: m.capOf(r), maxBytes: m.cfg.Batching.MaxBatchBytes}
-	if m.execution == Split && len(r.flights) == 0 && m.live > 0 {
-		idle := m.idle()
-		f.limit = min(f.limit, (m.live+idle-1)/idle)
+	if m.execution == Split && r.idle() && m.live > 0 {
+		places := m.places()
+		f.limit = min(f.limit, (m.live+places-1)/places)
 	}
 	if r.profile.known() {
 		f.replica, f.startsAt = r, m.now+api.Nanos(r.remaining(m.now))

@@ -53,7 +53,7 @@ func (m *Machine) hedge() {
 			case at > m.now:
 				m.hedging.dueAt = min(m.hedging.dueAt, at)
 			default:
-				m.sendTwins(fl)
+				m.sendTwins(r, fl)
 			}
 		}
 	}
@@ -66,17 +66,14 @@ func (m *Machine) mayHedge() bool {
 	}
 	busy, helped := false, false
 	for _, r := range m.replicas {
-		if len(r.flights) > 0 {
-			busy = true
-		} else {
-			helped = helped || r.canHedge()
-		}
+		busy = busy || len(r.flights) > 0
+		helped = helped || r.canHedge()
 	}
 	return busy && helped
 }
 
 // canHedge reports whether the replica can take a second copy: it is idle and its profile is known.
-func (r *replica) canHedge() bool { return len(r.flights) == 0 && r.open() && r.profile.known() }
+func (r *replica) canHedge() bool { return r.idle() && r.open() && r.profile.known() }
 
 // lateAt is when r, which has a batch, is late: beyond its P99 and beyond what a batch of that size takes.
 func (m *Machine) lateAt(r *replica) api.Nanos {
@@ -86,12 +83,12 @@ func (m *Machine) lateAt(r *replica) api.Nanos {
 
 // sendTwins sends queries of a batch that is late, or waits behind a late one, to an idle replica, as far as it would
 // answer them in time.
-func (m *Machine) sendTwins(fl *flight) {
+func (m *Machine) sendTwins(owner *replica, fl *flight) {
 	tokens := m.hedgeTokens()
 	if tokens < 1 {
 		return
 	}
-	r := m.pickSecond(fl)
+	r := m.pickSecond(owner, fl)
 	if r == nil {
 		return
 	}
@@ -110,13 +107,13 @@ func (m *Machine) sendTwins(fl *flight) {
 	m.launch(r, twins)
 }
 
-// pickSecond picks the idle replica that would finish first with the live queries of a batch, of those on which all of
+// pickSecond picks the other idle replica that would finish first with the live queries of a batch, of those on which all of
 // their functions have a share.
-func (m *Machine) pickSecond(fl *flight) *replica {
+func (m *Machine) pickSecond(owner *replica, fl *flight) *replica {
 	var best *replica
 	var bestNanos int64
 	for _, r := range m.replicas {
-		if !r.canHedge() || !m.allHaveShare(r, fl) {
+		if r == owner || !r.canHedge() || !m.allHaveShare(r, fl) {
 			continue
 		}
 		if nanos := r.profile.predict(min(fl.live-fl.next, m.capOf(r))); best == nil || nanos < bestNanos {

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/xebec-serving/xebec/api"
 )
@@ -11,6 +12,7 @@ import (
 type replica struct {
 	id             ReplicaID
 	depth          int
+	concurrency    int // how many batches it evaluates at once
 	controller     controller
 	objectiveNanos int64 // the objective that the controller was made for
 	profile        profile
@@ -20,8 +22,8 @@ type replica struct {
 	round                    // the round robin's place, if it goes by shares; else unset, and the machine's is used
 	deficits       []float64 // of each function, if the round goes by shares
 	nextBatch      uint64
-	flights        []*flight // outstanding, by batch id: the replica evaluates them in this order
-	// oldestAt is when flights[0] became the oldest outstanding batch, which is about when its evaluation began.
+	flights        []*flight // outstanding, by batch id: the replica begins them in this order
+	// oldestAt is when the evaluation of flights[0] began.
 	oldestAt api.Nanos
 	// overdueAt is when that batch was first found overdue; 0 while it has not been.
 	overdueAt api.Nanos
@@ -42,10 +44,13 @@ type flight struct {
 	// The first live of items had no answer when they were sent, and are in the order of their deadlines. Those before
 	// next have been answered since.
 	live, next int
-	full       bool // it has as many queries as the cap admits
-	alone      bool // one query that was lost before
-	hedge      bool // its items are twins of another batch's
-	hedged     bool // twins of its items have been sent
+	// begunAt is about when its evaluation began: when it was sent, or when a place became free.
+	begunAt api.Nanos
+	begun   bool
+	full    bool // it has as many queries as the cap admits
+	alone   bool // one query that was lost before
+	hedge   bool // its items are twins of another batch's
+	hedged  bool // twins of its items have been sent
 }
 
 func (r *replica) open() bool { return !r.draining && !r.leaving }
@@ -85,30 +90,47 @@ func (m *Machine) capOf(r *replica) int {
 	return n
 }
 
-// room reports whether another batch may be sent. Nothing is sent behind a query that may have killed a replica, so
-// that it cannot take others with it.
+// room reports whether another batch may be sent. Nothing is sent beside or behind a query that may have killed a
+// replica, so that it cannot take others with it.
 func (r *replica) room() bool {
 	n := len(r.flights)
 	return n == 0 || n < r.depth && !r.flights[n-1].alone
 }
 
-// remaining is how long the replica is expected to be busy with its batches.
+// idle reports whether the replica would begin a further batch at once.
+func (r *replica) idle() bool { return len(r.flights) < r.concurrency && r.room() }
+
+// remaining is how long it is expected to take until the replica can begin a further batch.
 func (r *replica) remaining(now api.Nanos) int64 {
-	if len(r.flights) == 0 {
+	if len(r.flights) < r.concurrency {
 		return 0
 	}
-	left := r.profile.predict(len(r.flights[0].items)) - int64(now-r.oldestAt)
-	if left < 0 {
-		left = -left // a batch that is late by so much is likely to be late by as much again
+	first := int64(math.MaxInt64)
+	for _, fl := range r.flights[:r.concurrency] {
+		left := r.profile.predict(len(fl.items)) - int64(now-fl.begunAt)
+		if left < 0 {
+			left = -left // a batch that is late by so much is likely to be late by as much again
+		}
+		first = min(first, left)
 	}
-	for _, fl := range r.flights[1:] {
-		left += r.profile.predict(len(fl.items))
+	behind := int64(0)
+	for _, fl := range r.flights[r.concurrency:] {
+		behind += r.profile.predict(len(fl.items))
 	}
-	return left
+	return first + behind/int64(r.concurrency)
 }
 
-// setOldest notes that from then on another batch is the oldest outstanding one.
-func (r *replica) setOldest(at api.Nanos) { r.oldestAt, r.overdueAt = at, 0 }
+// begin notes that the replica begins the batches for which it has places.
+func (r *replica) begin(at api.Nanos) {
+	for _, fl := range r.flights[:min(len(r.flights), r.concurrency)] {
+		if !fl.begun {
+			fl.begun, fl.begunAt = true, at
+		}
+	}
+	if len(r.flights) > 0 {
+		r.oldestAt = r.flights[0].begunAt
+	}
+}
 
 // ReplicaReady reports that a replica is connected and takes batches, depth of them at a time (0: as configured).
 func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
@@ -121,7 +143,7 @@ func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 		depth = m.cfg.Depth
 	}
 	r := &replica{
-		id: id, depth: min(depth, MaxDepth), controller: newController(m.cfg.Batching), objectiveNanos: m.cfg.Batching.ObjectiveNanos, nextBatch: 1, probedAt: m.now - probeNanos, sentAt: m.now - probeNanos, rejectedSeq: m.changeSeq - 1,
+		id: id, depth: min(depth, MaxDepth), concurrency: 1, controller: newController(m.cfg.Batching), objectiveNanos: m.cfg.Batching.ObjectiveNanos, nextBatch: 1, probedAt: m.now - probeNanos, sentAt: m.now - probeNanos, rejectedSeq: m.changeSeq - 1,
 	}
 	if m.byID == nil {
 		m.byID = make(map[ReplicaID]*replica)
@@ -130,6 +152,15 @@ func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 	m.replicas = append(m.replicas, r)
 	m.ready++
 	m.reweigh()
+}
+
+// SetConcurrency says, directly after ReplicaReady, that the replica evaluates n batches at once. Its depth grows by the
+// further ones.
+func (m *Machine) SetConcurrency(id ReplicaID, n int) {
+	if r := m.byID[id]; r != nil && n > 1 {
+		n = min(n, MaxDepth)
+		r.concurrency, r.depth = n, min(r.depth+n-1, MaxDepth)
+	}
 }
 
 // ReplicaDrain stops sending batches to a replica; [Actions.Drained] reports when it holds none.
@@ -174,15 +205,13 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 		return
 	}
 	fl := r.remove(i)
-	evalNanos := int64(now - r.oldestAt)
-	if i > 0 { // answered out of order: how long it waited at the worker is not known
-		evalNanos = res.EvalNanos
-	} else {
-		r.setOldest(now)
-		if res.EvalNanos > 0 {
+	evalNanos := res.EvalNanos
+	if fl.begun { // otherwise it was answered out of order, and how long it waited at the worker is not known
+		if evalNanos = int64(now - fl.begunAt); res.EvalNanos > 0 {
 			evalNanos = min(evalNanos, res.EvalNanos)
 		}
 	}
+	r.begin(now)
 	evalNanos = max(evalNanos, 1)
 	n := len(fl.items)
 	if res.Code == api.OK {
@@ -213,9 +242,7 @@ func (m *Machine) SendFailed(now api.Nanos, id ReplicaID, batch uint64, err erro
 		return
 	}
 	fl := r.remove(i)
-	if i == 0 {
-		r.setOldest(m.now)
-	}
+	r.begin(m.now)
 	var e *api.Error
 	if errors.As(err, &e) && e.Code == api.TooLarge {
 		m.batchEnded(fl, evaluated, api.TooLarge)
@@ -313,6 +340,9 @@ func (r *replica) find(batch uint64) int {
 
 func (r *replica) remove(i int) *flight {
 	fl := r.flights[i]
+	if i == 0 {
+		r.overdueAt = 0
+	}
 	copy(r.flights[i:], r.flights[i+1:])
 	r.flights[len(r.flights)-1] = nil
 	r.flights = r.flights[:len(r.flights)-1]

@@ -158,6 +158,7 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		s.m.RemoveFunction(int32(number(t, d, words[0])))
 	case "ready":
 		s.m.ReplicaReady(s.now, id(), num("depth", 0))
+		s.m.SetConcurrency(id(), num("concurrency", 1))
 	case "arrive":
 		for _, name := range expand(words) {
 			s.arrive(name, int32(num("function", 0)), dur("slo", 20*time.Millisecond), dur("ttl", 0), num("bytes", 8))

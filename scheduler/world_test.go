@@ -82,7 +82,7 @@ func (w *world) dispatch(t *rapid.T, d Dispatch) {
 	}
 	fl := &outBatch{id: d.Batch.ID, hedge: d.Hedge}
 	bytes := 0
-	if d.Hedge && (!w.cfg.Hedge || w.cfg.Shared || len(r.out) > 0 || w.m[0].live > 0 || w.m[0].retries.len() > 0) {
+	if d.Hedge && (!w.cfg.Hedge || w.cfg.Shared || len(r.out) >= r.places || w.m[0].live > 0 || w.m[0].retries.len() > 0) {
 		t.Fatalf("queries are sent twice: allowed %v, shared %v, behind %d batches; %d others wait", w.cfg.Hedge, w.cfg.Shared, len(r.out), w.m[0].live+w.m[0].retries.len())
 	}
 	for _, q := range d.Batch.Queries {
@@ -212,7 +212,8 @@ func (w *world) check(t *rapid.T) {
 	}
 	for _, r := range w.replicas {
 		// On a shared device, waiting for a turn is not idling, and a turn that is nearly over begins no new batch.
-		if !r.draining && !r.killed && len(r.out) == 0 && m.queuedItems() > 0 && m.holdUntil <= w.now && (!w.cfg.Shared || !w.wantsTurn && flights == 0) {
+		idle := len(r.out) == 0 || len(r.out) < r.places && !r.out[len(r.out)-1].alone && m.retries.len() == 0
+		if !r.draining && !r.killed && idle && m.queuedItems() > 0 && m.holdUntil <= w.now && (!w.cfg.Shared || !w.wantsTurn && flights == 0) {
 			t.Fatalf("replica %d idles while %d queries wait", r.id, m.queuedItems())
 		}
 	}
@@ -243,7 +244,7 @@ func (w *world) finish(t *rapid.T) {
 		w.settle(t)
 	}
 	w.lastID++
-	good := &fakeReplica{id: w.lastID, depth: 1}
+	good := &fakeReplica{id: w.lastID, depth: 1, places: 1}
 	w.replicas = append(w.replicas, good)
 	w.both(func(m *Machine) { m.ReplicaReady(w.now, good.id, 1) })
 	w.settle(t)

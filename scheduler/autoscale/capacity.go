@@ -92,7 +92,7 @@ func (c *capacity) learn(in *Sample, cfg *Config, nanos int64) {
 		c.fits = alone <= float64(in.SLONanos)
 	}
 	batch := a + b*n
-	each := n / batch * 1e9
+	each := n / batch * 1e9 * float64(max(in.Concurrency, 1))
 	if !(each > 0) {
 		return // no batch of that size ends
 	}

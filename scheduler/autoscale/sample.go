@@ -46,6 +46,8 @@ type Sample struct {
 	Known                      bool
 	InterceptNanos, SlopeNanos float64
 	Cap                        int
+	// Concurrency is how many batches each replica evaluates at once; 0 means 1.
+	Concurrency int
 	// StartNanos is the measured duration of a replica's start; 0: unknown.
 	StartNanos int64
 	// ExpectedRate is the rate of an operator's hint, in queries per second; 0: no hint applies now.

@@ -21,6 +21,12 @@ type Replica interface {
 	Kill(reason string)
 }
 
+// Concurrent is a [Replica] whose worker may evaluate several batches at once.
+type Concurrent interface {
+	// Concurrency is how many. It does not change.
+	Concurrency() int
+}
+
 // Lane drives the scheduler of one model version. Any number of goroutines hand in queries and completions. A goroutine
 // that finds none working does the work for all.
 type Lane struct {
@@ -191,6 +197,9 @@ func (l *Lane) AddReplica(id scheduler.ReplicaID, r Replica, depth int) {
 			}
 			l.replicas[id] = &attached{Replica: r}
 			l.machine.ReplicaReady(now, id, depth)
+			if c, ok := r.(Concurrent); ok {
+				l.machine.SetConcurrency(id, c.Concurrency())
+			}
 		}
 	})
 }

@@ -267,7 +267,7 @@ func (m *model) measure(im *Model) {
 			b = 1
 		}
 		took := number(r.InterceptNanos) + number(r.SlopeNanos)*float64(b)
-		m.capacity += float64(b) * 1e9 / max(took, 1)
+		m.capacity += float64(max(r.Concurrency, 1)*b) * 1e9 / max(took, 1)
 	}
 	if m.deviceCap > 0 {
 		m.cap = min(m.cap, m.deviceCap)

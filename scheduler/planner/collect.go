@@ -159,7 +159,7 @@ func (c *Collector) Model(model int, s *scheduler.Snapshot) {
 			continue
 		}
 		m.Replicas = append(m.Replicas, Replica{
-			ID: r.ID, Cap: r.Learned, Settled: r.Settled, Samples: r.Samples,
+			ID: r.ID, Concurrency: r.Concurrency, Cap: r.Learned, Settled: r.Settled, Samples: r.Samples,
 			InterceptNanos: r.InterceptNanos, SlopeNanos: r.SlopeNanos, Outstanding: r.Queries,
 		})
 	}

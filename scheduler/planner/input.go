@@ -109,6 +109,8 @@ type Replica struct {
 	// Cap is what its controller allows. Settled: the cap has reached its limit.
 	Cap     int
 	Settled bool
+	// Concurrency is how many batches it evaluates at once; 0 means 1.
+	Concurrency int
 	// Samples is the number of batches behind the profile. A batch of n is expected to take InterceptNanos + n ×
 	// SlopeNanos.
 	Samples                    uint64

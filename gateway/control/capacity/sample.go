@@ -35,6 +35,7 @@ func (c *Capacity) sample(st *seat) autoscale.Sample {
 			continue
 		}
 		in.Ready++
+		in.Concurrency = max(in.Concurrency, r.Concurrency)
 		if r.Samples >= knownBatches {
 			known++
 			profile.Batches += r.Samples

@@ -142,6 +142,9 @@ type link struct {
 
 func (l link) Send(b *api.Batch) error { return l.r.Send(b) }
 
+// Concurrency implements [driver.Concurrent].
+func (l link) Concurrency() int { return l.r.Info().Concurrency }
+
 // Kill ends both the connection and the process: a worker that hangs does not notice that its connection ended.
 func (l link) Kill(reason string) {
 	l.r.Kill(reason)
