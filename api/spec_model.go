@@ -37,8 +37,9 @@ type ModelSpec struct {
 	Batching BatchingSpec `json:"batching"`
 	// Retry says whether the gateway may retry a query, once, after the replica that evaluated it died. nil means true.
 	Retry *bool `json:"retry,omitempty"`
-	// Timeout is how long a replica may work on one batch before the gateway may consider it hung. It gives a replica
-	// up after max(10 × its P99, Timeout, 1 s).
+	// Timeout is the shortest time after which a replica may count as hung: it does when it takes longer for a batch than
+	// max(10 × its P99, Timeout, 0.8 s). 0 means DefaultModelTimeout until the replica's speed is known, and no bound of
+	// its own then.
 	Timeout time.Duration `json:"timeout,omitempty" field:"positive"`
 	Queue   QueueSpec     `json:"queue"`
 	// Cache is CacheOn, or CacheOff for a model whose outputs do not depend on its inputs alone.
@@ -111,7 +112,7 @@ const (
 	DefaultQueueMax = 4 * DefaultBatchMax //xebec:limit queries that wait, unless the model sets `queue.max`
 	// DefaultModelTimeout is generous: the first batch of a model that compiles itself may take many seconds, and
 	// killing the replica would restart the compilation.
-	DefaultModelTimeout = 30 * time.Second //xebec:limit silence of a replica, unless the model sets `timeout`
+	DefaultModelTimeout = 30 * time.Second //xebec:limit silence of a replica whose speed is not known yet, unless the model sets `timeout`
 )
 
 // Limits of a model's spec. They keep every size that is computed from a spec sane.
@@ -222,9 +223,6 @@ func (m ModelSpec) WithDefaults() ModelSpec {
 		yes := true
 		m.Retry = &yes
 	}
-	if m.Timeout == 0 {
-		m.Timeout = DefaultModelTimeout
-	}
 	if m.Queue.Max == 0 {
 		m.Queue.Max = DefaultQueueMax
 	}
@@ -253,7 +251,7 @@ func (m ModelSpec) Validate() error {
 	if inputs && m.Batching.MaxBytes > 0 && m.FixedInputBytes() > m.Batching.MaxBytes {
 		e.add("batching.max_bytes", "%d is less than one query's inputs (%d bytes): no batch could hold a query", m.Batching.MaxBytes, m.FixedInputBytes())
 	}
-	if m.Timeout <= 0 || m.Timeout > MaxTimeout {
+	if m.Timeout < 0 || m.Timeout > MaxTimeout {
 		e.add("timeout", "%s: expected more than 0 and at most %s", m.Timeout, MaxTimeout)
 	}
 	if m.Queue.Max < 1 || m.Queue.Max > MaxQueue {

@@ -40,7 +40,6 @@ func TestModelDefaults(t *testing.T) {
 	want.Replicas = bounds(1, 1)
 	want.Batching = BatchingSpec{Policy: "aimd", Max: 4096, MaxBytes: 64 << 20}
 	want.Retry = &yes
-	want.Timeout = 30 * time.Second
 	want.Queue.Max = 16384
 	want.Cache = "on"
 	if diff := cmp.Diff(want, got); diff != "" {

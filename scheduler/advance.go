@@ -5,9 +5,9 @@ import "github.com/xebec-serving/xebec/api"
 const (
 	// hungMinNanos is the shortest time after which a replica may count as hung, whatever its profile: garbage
 	// collection or a storm of page faults is not a hang.
-	hungMinNanos = int64(1e9) //xebec:limit no replica counts as hung sooner
+	hungMinNanos = int64(800e6) //xebec:limit no replica counts as hung sooner
 	// hungColdNanos applies to replicas whose profile is not known and whose model sets no timeout.
-	hungColdNanos = int64(10e9)
+	hungColdNanos = int64(api.DefaultModelTimeout)
 	// hungFactor: a healthy replica answers within hungFactor times its P99.
 	hungFactor = 10
 	// hungAgainNanos is the time between the two checks that must find a replica overdue before it counts as hung. If
@@ -55,9 +55,10 @@ func (m *Machine) hungCheckAt(r *replica) api.Nanos {
 	return at
 }
 
-// hungNanos is how long the replica's oldest batch may take.
+// hungNanos is how long the replica's oldest batch may take. Batches of a size that the replica has not evaluated yet keep
+// the long limit too, because some models compile themselves for each size.
 func (m *Machine) hungNanos(r *replica) int64 {
-	if m.cfg.TimeoutNanos == 0 && !r.profile.known() {
+	if m.cfg.TimeoutNanos == 0 && (!r.profile.known() || !r.sizes.has(r.flights[0].size())) {
 		return hungColdNanos
 	}
 	return max(hungFactor*r.profile.p99Nanos, m.cfg.TimeoutNanos, hungMinNanos)

@@ -91,7 +91,7 @@ type Config struct {
 	// effect without Retry, because such a model must not see a query twice.
 	Hedge bool
 	// TimeoutNanos is the shortest time after which a silent replica may count as hung: it does after max(10 × its P99,
-	// TimeoutNanos, 1 s). 0: 1 s, but 10 s until 16 of its batches have been seen, because the first calls of a model
+	// TimeoutNanos, 0.8 s). 0: 0.8 s, but 30 s until 16 of its batches have been seen, because the first calls of a model
 	// may compile or load something.
 	TimeoutNanos int64
 }

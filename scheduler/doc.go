@@ -176,8 +176,9 @@
 //
 // # When a replica is silent
 //
-// A replica is overdue when its oldest batch has had no answer for max(10 × its P99, the model's timeout, 1 s), or 10 s
-// while neither a profile nor a timeout is known. It counts as hung, and is killed, when two checks at least 100 ms
+// A replica is overdue when its oldest batch has had no answer for max(10 × its P99, the model's timeout, 0.8 s). Without a
+// timeout it is 30 s while there is no profile, and for a batch of a size that the replica has not answered yet, because
+// some models compile themselves for each size. It counts as hung, and is killed, when two checks at least 100 ms
 // apart find it overdue. The second check is there because the gateway's own process may have stalled (SIGSTOP, memory
 // pressure); it then looks at the clock before it reads the answers that arrived meanwhile. With a timeout of 5 s and a
 // pause of 6 s, the first check runs at 6 s, the answer is read a moment later, and the replica stays; without an

@@ -16,6 +16,7 @@ type replica struct {
 	controller     controller
 	objectiveNanos int64 // the objective that the controller was made for
 	profile        profile
+	sizes          sizeSet // of the batches that it has answered
 	plan           ReplicaPlan
 	shares         []float64 // plan.Shares, copied
 	minShare       float64   // the smallest share of any function here
@@ -51,6 +52,22 @@ type flight struct {
 	alone   bool // one query that was lost before
 	hedge   bool // its items are twins of another batch's
 	hedged  bool // twins of its items have been sent
+}
+
+// size is how many queries predict sees.
+func (fl *flight) size() int { return len(fl.items) + fl.batch.Pad }
+
+// sizeSet is a set of sizes of batches. Those of 4,095 and more are one.
+type sizeSet [64]uint64
+
+func (s *sizeSet) add(n int) {
+	n = min(n, 64*len(s)-1)
+	s[n/64] |= 1 << (n % 64)
+}
+
+func (s *sizeSet) has(n int) bool {
+	n = min(n, 64*len(s)-1)
+	return s[n/64]&(1<<(n%64)) != 0
 }
 
 func (r *replica) open() bool { return !r.draining && !r.leaving }
@@ -216,7 +233,8 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	n := len(fl.items)
 	if res.Code == api.OK {
 		// The time of a failed batch says nothing about the next one.
-		r.profile.observe(m.now, n+fl.batch.Pad, evalNanos)
+		r.profile.observe(m.now, fl.size(), evalNanos)
+		r.sizes.add(fl.size())
 		if !fl.alone {
 			r.controller.observe(n, fl.full, evalNanos)
 		}

@@ -38,7 +38,6 @@ run:
 replicas: {min: 1, max: 2, idle: 5m0s, window: 1m0s, delay: 30s, utilization: 0.7, up: 10, down: 2}
 batching: {policy: aimd, max: 4096, max_bytes: 67108864}
 retry: true
-timeout: 30s
 queue: {max: 16384}
 cache: "on"
 ---

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -20,7 +21,7 @@ func (d *Deployment) prepare(replica uint64) ([]string, error) {
 	spec := d.Spec()
 	env, withdraw, err := d.h.Transport.Expect(worker.Expectation{
 		Replica: replica, Model: d.id, Signature: spec.Signature(), Isolated: apart(spec),
-		Depth: scheduler.DefaultDepth, BatchHint: min(spec.Batching.Max, 256), Events: events{d}, FeedbackTimeout: spec.Timeout,
+		Depth: scheduler.DefaultDepth, BatchHint: min(spec.Batching.Max, 256), Events: events{d}, FeedbackTimeout: cmp.Or(spec.Timeout, api.DefaultModelTimeout),
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package versions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ func (s *State) qualify(v *Version) {
 // examine warms a version up and validates it. The baseline is nil where nothing was validated.
 func (c *Catalog) examine(ctx context.Context, v, serving *Version) (status api.ValidationStatus, baseline *drift.Baseline) {
 	spec := v.Spec()
-	within := min(spec.Timeout, qualifyWithin)
+	within := min(cmp.Or(spec.Timeout, api.DefaultModelTimeout), qualifyWithin)
 	fail := func(format string, args ...any) (api.ValidationStatus, *drift.Baseline) {
 		status.Passed, status.Reason = false, fmt.Sprintf(format, args...)
 		return status, nil

@@ -21,7 +21,8 @@ import threading
 from collections import deque
 
 from xebec import _protocol as p
-from xebec._blocks import Block, Float64s, codecs
+from xebec._blocks import Block, Float64s, Statuses, codecs
+from xebec._bytes import ByteStrings
 from xebec._tensors import Signature, TensorSpec, parse_spec
 
 # Enough for a start of Python with numpy on a busy machine. Only a broken worker waits that long.
@@ -66,9 +67,10 @@ class Gateway:
     """One worker process and its gateway. It is a context manager: the exit kills what still runs."""
 
     def __init__(self, source, tmp_path, inputs="bytes[]", outputs="bytes[]", *, pure=False, contexts=False, entries=16,
-                 slab_bytes=1 << 20, env=None, pass_fds=(), python=sys.executable, serve=True):  # fmt: skip
+                 slab_bytes=1 << 20, env=None, pass_fds=(), python=sys.executable, serve=True, version=p.MAJOR):  # fmt: skip
         self.signature = Signature(specs(inputs, "input"), specs(outputs, "output"))
         self.contexts, self.entries, self.slab_bytes = contexts, entries, slab_bytes
+        self.version = version
         self.generation = 0
         self.batch = 0
         self.outstanding = {}
@@ -136,7 +138,7 @@ class Gateway:
         self.ring = self.ring_offered
         if mode is None:
             mode = (p.CAN_RING if self.ring else 0) | (p.CAN_CONTEXTS if self.contexts else 0)
-        self.send(p.WELCOME, p.encode_welcome(p.Welcome(1, 0, mode, 1, "digits", "7", self.signature)))
+        self.send(p.WELCOME, p.encode_welcome(p.Welcome(self.version, 0, mode, 1, "digits", "7", self.signature)))
 
     def grow(self, slab_bytes=None):
         """Sends segments of the next generation and waits for READY."""
@@ -284,6 +286,8 @@ class Gateway:
         sections = codecs(self.signature.outputs, "output")
         if r.flags & p.FLAG_CONFIDENCES:
             sections.append(Float64s("confidences"))
+        if r.flags & p.FLAG_STATUSES:
+            sections += [Statuses(), ByteStrings(TensorSpec("texts", "bytes", ()), "texts", True)]
         values = Block(sections).read(raw, 0, len(raw), r.queries)
         return values[0] if len(values) == 1 else values
 

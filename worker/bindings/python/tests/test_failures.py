@@ -189,3 +189,38 @@ def test_padding_after_the_section_table_is_zero(start):
     raw = gw.b.map[r.out_off : r.out_off + r.out_len]
     assert raw[16:64] == bytes(48) and got.tolist() == [5]
     gw.stop()
+
+
+REFUSING = """
+import numpy as np, xebec
+def predict(batch):
+    if batch == [b"raise"]:
+        raise xebec.Error("raised")
+    if b"all" in batch:
+        raise xebec.Error("raised for all")
+    rows = [xebec.Error(t.decode(), code="model_error") if t == b"bad" else np.full(3, i, "float32") for i, t in enumerate(batch)]
+    return {"rows": rows, "words": [t.decode() for t in batch]}
+xebec.serve(predict)
+"""
+
+
+def test_refused_queries(start):
+    gw = start(REFUSING, "bytes[]", {"rows": "float32[-1]", "words": "bytes[]"})
+    r, (rows, words, statuses, texts) = gw.predict([b"a", b"bad", b"c"])
+    assert (r.status, r.flags) == (p.OK, p.FLAG_STATUSES)
+    assert [row.tolist() for row in rows] == [[0, 0, 0], [], [2, 2, 2]]
+    assert words == [b"a", b"", b"c"] and statuses == (0, 2, 0) and texts == ["", "bad", ""]
+    r, (*_, statuses, texts) = gw.predict([b"raise"])
+    assert (r.status, statuses, texts) == (p.OK, (1,), ["raised"])
+    r, text = gw.predict([b"all", b"b"])
+    assert r.status == p.MODEL_ERROR and "raised for all" in text
+    gw.stop()
+
+
+def test_refusals_need_version_2(start):
+    gw = start(REFUSING, "bytes[]", {"rows": "float32[3]", "words": "bytes[]"}, version=1)
+    r, text = gw.predict([b"a", b"bad"])
+    assert r.status == p.MODEL_ERROR and "version 2" in text
+    r, text = gw.predict([b"raise"])
+    assert r.status == p.MODEL_ERROR and "raised" in text
+    gw.stop()

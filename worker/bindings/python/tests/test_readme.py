@@ -16,7 +16,7 @@ EXAMPLES = dict(re.findall(r"<!-- example: (\w+) -->\n```python\n(.*?)```", READ
 
 
 def test_every_example_is_run():
-    assert set(EXAMPLES) == {"digits", "try", "feedback", "plain"}
+    assert set(EXAMPLES) == {"digits", "try", "refuse", "feedback", "plain"}
     assert README.count("```python\n") == len(EXAMPLES)
 
 
@@ -36,6 +36,12 @@ def test_digits(start):
 def test_try(tmp_path):
     done = subprocess.run([sys.executable, "-c", EXAMPLES["try"]], capture_output=True, text=True, check=True)
     assert done.stdout == "[1. 1. 1.]\n"
+
+
+def test_refuse(start):
+    gw = start(EXAMPLES["refuse"])
+    assert gw.predict([b"16", b"x", b"9"])[1] == [[b"4.0", b"", b"3.0"], (0, 1, 0), ["", "not a number: x", ""]]
+    gw.stop()
 
 
 def test_feedback(start):

@@ -53,3 +53,24 @@ def test_what_is_wrong_is_said():
     for wrong in ("float33[2]", "float32", "int64[-2]", "int64[x]", "[]"):
         with pytest.raises(ValueError, match="expected a type and a shape such as"):
             xebec.try_predict(len, [1], inputs=wrong, outputs="int64[]")
+
+
+def test_a_refused_query_is_its_output():
+    def predict(batch):
+        return [xebec.Error("negative") if x < 0 else x**0.5 for x in batch.tolist()]
+
+    got = xebec.try_predict(predict, [4, -4, 9], inputs="float64[]", outputs="float64[]")
+    assert got[0] == 2 and got[2] == 3
+    assert isinstance(got[1], xebec.Error) and str(got[1]) == "negative" and got[1].code == "invalid_input"
+
+
+def test_async_predict():
+    async def predict(batch):
+        return batch * 2
+
+    assert xebec.try_predict(predict, [1, 2], inputs="int64[]", outputs="int64[]").tolist() == [2, 4]
+
+
+def test_errors_have_known_codes():
+    with pytest.raises(ValueError, match="expected one of invalid_input, model_error"):
+        xebec.Error("x", code="nope")

@@ -1,0 +1,92 @@
+package apptest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A model refuses single queries of its batches: their callers get 400 and the model's words, in each dialect, and no other query fails. A
+// function's default does not hide it, and the model counts as healthy.
+func TestRefusedQueries(t *testing.T) {
+	t.Parallel()
+	m := pythonModel(t, newDir(t), "doubles", `
+import xebec
+
+def predict(batch):
+    return [2 * text if text.isdigit() else xebec.Error(f"not a number: {text}") for text in batch]
+
+xebec.serve(predict, text=True)
+`, "batching: {policy: fixed, max: 16, hold: 20ms}")
+	g := serve(t, "--python", python(t), "--config", manifest(t, m, function("f", "doubles", "slo: 60s"), function("careful", "doubles", "slo: 60s", theDefault)))
+	g.awaitReplicas("doubles", 1)
+	var wg sync.WaitGroup
+	ctx := bounded(t)
+	for i := range 160 {
+		wg.Go(func() {
+			text, want := fmt.Sprint(i), fmt.Sprint(i, i)
+			want = strings.ReplaceAll(want, " ", "")
+			path := []string{"/f/predict", "/careful/predict"}[i%2]
+			if i%16 == 5 {
+				text = "word" + text
+			}
+			a, err := g.post(ctx, path, "text/plain", []byte(text))
+			switch {
+			case err != nil:
+				t.Errorf("%s: %v", text, err)
+			case i%16 == 5:
+				if a.Status != 400 || a.Code != "invalid_input" || !strings.Contains(string(a.Body), "not a number: "+text) {
+					t.Errorf("%s: %v, expected 400 with the model's words", text, a)
+				}
+			case !a.predicted() || a.text() != want:
+				t.Errorf("%s: %v, expected %s", text, a, want)
+			}
+		})
+	}
+	wg.Wait()
+	// One request with several queries has an outcome for each. The Open Inference Protocol has one for all.
+	a, err := g.post(ctx, "/f/predict", "application/json", []byte(`{"input_batch":["1","one","2"]}`))
+	if err != nil || a.Status != 200 || len(a.Batch) != 3 || a.Batch[0].text() != "11" || a.Batch[1].Code != "invalid_input" || a.Batch[2].text() != "22" {
+		t.Errorf("a batch with one wrong input: %v %v", a, err)
+	}
+	a, err = g.post(ctx, "/v2/models/doubles/infer", "application/json", []byte(`{"inputs":[{"name":"input","datatype":"BYTES","shape":[2],"data":["1","one"]}]}`))
+	if err != nil || a.Status != 400 || !strings.Contains(string(a.Body), "not a number: one") {
+		t.Errorf("Open Inference Protocol: %v %v, expected 400 with the model's words", a, err)
+	}
+	if r := g.model("doubles").Replicas[0]; r.Restarts != 0 || r.LastError != "" {
+		t.Errorf("the replica after refusals: %+v, expected no error", r)
+	}
+}
+
+// An async predict has several batches in evaluation at once: each of eight queries waits until all eight are there.
+func TestConcurrencyInAReplica(t *testing.T) {
+	t.Parallel()
+	m := pythonModel(t, newDir(t), "meets", `
+import asyncio
+import xebec
+
+here = []
+
+async def predict(batch):
+    here.extend(batch)
+    while len(here) < 8:
+        await asyncio.sleep(0.001)
+    return batch
+
+xebec.serve(predict, concurrency=8)
+`, "batching: {policy: none}", uncached)
+	g := serve(t, "--python", python(t), "--config", manifest(t, m, function("f", "meets", "slo: 60s")))
+	g.awaitReplicas("meets", 1)
+	var wg sync.WaitGroup
+	ctx := bounded(t)
+	for i := range 8 {
+		wg.Go(func() {
+			text := fmt.Sprint("query ", i)
+			if a, err := g.post(ctx, "/f/predict", "text/plain", []byte(text)); err != nil || a.text() != text {
+				t.Errorf("%s: %v %v", text, a, err)
+			}
+		})
+	}
+	wg.Wait()
+}
