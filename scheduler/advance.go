@@ -92,7 +92,12 @@ func (m *Machine) expireQueued() {
 		}
 	}
 	for m.retries.first() <= m.now {
-		m.finish(m.takeFrom(&m.retries), api.DeadlineExceeded)
+		it := m.takeFrom(&m.retries)
+		code := api.DeadlineExceeded
+		if it.failed != api.OK {
+			code = it.failed
+		}
+		m.finish(it, code)
 	}
 	for m.late.first() <= m.now {
 		m.finish(m.takeFrom(&m.late), api.DeadlineExceeded)

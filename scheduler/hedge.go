@@ -199,6 +199,11 @@ const (
 
 // batchEnded handles a batch that is no longer outstanding.
 func (m *Machine) batchEnded(fl *flight, how outcome, batchCode api.Code) {
+	apart := false
+	if how == evaluated {
+		m.isolatedEnded(fl, batchCode)
+		apart = m.mayIsolate(fl, batchCode)
+	}
 	for _, it := range fl.items {
 		code := batchCode
 		if code == api.OK && how == evaluated {
@@ -209,6 +214,8 @@ func (m *Machine) batchEnded(fl *flight, how outcome, batchCode api.Code) {
 			m.twinBatchEnded(it, how, code, len(fl.items) == 1)
 		case fl.hedged && it.hedged:
 			m.ownBatchEnded(it, how, code)
+		case apart:
+			m.isolate(it, code, len(fl.items))
 		case how == evaluated:
 			m.finish(it, code)
 		default:

@@ -21,10 +21,12 @@ type Item struct {
 	bytes      int
 	place      place
 	answered   bool
-	retried    bool // lost once with a replica; must travel in a batch of its own
-	suspect    bool // a replica died on its twin
-	probe      bool // admitted, and evaluated, although a profile predicts that it will be late
-	hedged     bool // sent twice
+	retried    bool     // lost once with a replica, or in a batch that failed; must travel in a batch of its own
+	failed     api.Code // of the batch in which it failed, if it is to be evaluated alone for that
+	failedOf   int      // the size of that batch
+	suspect    bool     // a replica died on its twin
+	probe      bool     // admitted, and evaluated, although a profile predicts that it will be late
+	hedged     bool     // sent twice
 	// While place is twinPending: how its own batch has ended.
 	outcome outcome
 	code    api.Code

@@ -37,6 +37,7 @@ type Machine struct {
 	execution Execution
 	turn      turn // on a shared device
 	hedging   hedging
+	isolation isolation
 
 	closed    bool
 	closeCode api.Code
@@ -225,6 +226,7 @@ func (m *Machine) Arrive(now api.Nanos, it *Item) {
 	it.acceptedAt = m.now
 	it.bytes = it.InputBytes()
 	it.place, it.answered, it.retried, it.suspect, it.probe, it.hedged, it.winner = nowhere, false, false, false, false, false, nil
+	it.failed = api.OK
 	m.counters.Arrived++
 	m.rate.count(m.now)
 	if m.anyRejected {

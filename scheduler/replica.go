@@ -104,6 +104,9 @@ func (m *Machine) capOf(r *replica) int {
 	if r.plan.Cap > 0 {
 		n = min(n, r.plan.Cap)
 	}
+	if m.isolation.limit > 0 {
+		n = min(n, m.isolation.limit)
+	}
 	return n
 }
 

@@ -12,7 +12,8 @@ type Counters struct {
 	Arrived uint64
 	Ended   [Codes]uint64
 	// Batches counts batches that came back. Retries counts queries that were lost with a replica and tried again.
-	Batches, Retries uint64
+	// Isolated counts queries that were evaluated again alone because their batch failed.
+	Batches, Retries, Isolated uint64
 	// Reasons for refusals with Overloaded, and the number of queries let through as probes.
 	QueueFull, RefusedEarly, Shed, Probes uint64
 	// PassedOver counts waiting queries that were answered with Overloaded before their deadlines because they could no

@@ -99,11 +99,12 @@ func (w *world) dispatch(t *rapid.T, d Dispatch) {
 		if tw.batch != nil || tw.second != nil || tw.released || q != &tw.items[0].Query {
 			t.Fatalf("%s is in two batches, or sent after its release", tw.name)
 		}
-		fl.alone = fl.alone || tw.lost > 0
+		again := tw.lost > 0 || tw.items[0].failed != api.OK
+		fl.alone = fl.alone || again
 		if !tw.items[0].answered && q.Deadline <= w.now || q.Expires <= w.now {
 			t.Fatalf("%s was sent after its deadline, or after it expired", tw.name)
 		}
-		if tw.lost > 0 && (len(d.Batch.Queries) > 1 || len(r.out) > 0) {
+		if again && (len(d.Batch.Queries) > 1 || len(r.out) > 0) {
 			t.Fatalf("%s was lost before and was not sent alone", tw.name)
 		}
 		tw.batch = fl

@@ -15,7 +15,7 @@ type ledger struct {
 	plan     scheduler.Plan // in force, copied
 	waiting  int            // queries held by the engine that are in no batch
 	bytes    int            // of the waiting queries
-	retrying int            // waiting queries that were lost with a replica
+	retrying int            // waiting queries that were lost with a replica, or in a batch that failed
 	// requeued: queries have come back since the last check, which may fill a queue beyond its bounds.
 	requeued               bool
 	lastWaiting, lastBytes int
@@ -46,13 +46,16 @@ func (b *ledger) attach(queue int32, weight float64) {
 	b.subs[queue] = sub{weight: weight}
 }
 
-func (q *query) live() bool { return q.waiting && !q.answered && !q.late && q.lost == 0 }
+func (q *query) live() bool { return q.waiting && !q.answered && !q.late && !q.again() }
+
+// again reports whether the query was lost with a replica, or in a batch that failed.
+func (q *query) again() bool { return q.lost > 0 || q.apart }
 
 // count adds a waiting query to the account, or removes it.
 func (b *ledger) count(q *query, sign int) {
 	b.waiting += sign
 	b.bytes += sign * q.InputBytes()
-	if q.lost > 0 {
+	if q.again() {
 		b.retrying += sign
 	}
 	if q.live() {
@@ -226,15 +229,15 @@ func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flig
 		case !q.answered && !q.late && q.Deadline <= w.now || q.Expires <= w.now:
 			w.fail("m%d: query %d is sent %v after its deadline, answered %v, expired %v ago", m.index, aq.ID, span(w.now-q.Deadline), q.answered, span(w.now-q.Expires))
 			return nil
-		case q.lost > 0 && (len(d.Batch.Queries) > 1 || len(r.flights) > 0):
-			w.fail("m%d: query %d was lost with a replica and is not sent alone", m.index, aq.ID)
+		case q.again() && (len(d.Batch.Queries) > 1 || len(r.flights) > 0):
+			w.fail("m%d: query %d was lost with a replica, or in a batch that failed, and is not sent alone", m.index, aq.ID)
 			return nil
 		}
 		if q.live() {
 			served[q.Function]++
 			live++
 		}
-		fl.alone = fl.alone || q.lost > 0
+		fl.alone = fl.alone || q.again()
 		bytes += q.InputBytes()
 		m.ledger.dequeue(q)
 		q.flight = fl

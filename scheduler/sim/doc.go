@@ -44,7 +44,7 @@
 //   - No query is in two batches, except for permitted hedges: out of a late batch, to an idle replica, while no query
 //     waits, and within the budget. The answer of a hedged query is the one that was evaluated first, and it is
 //     released when both batches are back.
-//   - A query that was lost with a replica is sent in a batch of its own.
+//   - A query that was lost with a replica, or in a batch that failed, is sent in a batch of its own.
 //   - No query is sent after its deadline, unless its caller has been answered and it is evaluated for the cache.
 //   - An answer at a deadline is late by no more than the clock.
 //   - A refusal on arrival is immediate; a later one comes before the deadline.

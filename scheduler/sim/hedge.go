@@ -38,6 +38,9 @@ func (m *model) batchEnded(fl *flight, how outcome) {
 		if how == lost {
 			q.lost++
 		}
+		if how == evaluated && fl.code != api.OK && len(fl.queries) > 1 && !q.hedged && m.ledger.cfg.Retry {
+			q.apart, q.requeueDue = true, true // the engine may evaluate it again, alone; otherwise it ends it now
+		}
 		if ok && q.answer == nil {
 			q.answer = own
 		}

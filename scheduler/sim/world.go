@@ -111,7 +111,8 @@ type query struct {
 	late      bool // answered, or about to be, without having been evaluated
 	answered  bool
 	released  bool
-	lost      int // number of replicas that died on it
+	lost      int  // number of replicas that died on it
+	apart     bool // a batch with others has failed on it
 	hedgeState
 }
 

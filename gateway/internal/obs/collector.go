@@ -101,7 +101,7 @@ type ModelSample struct {
 	Cache                            map[string]uint64
 	QueueTime, BatchSize, WorkerTime Histogram
 	Ended                            map[string]uint64
-	Batches, Retries                 uint64
+	Batches, Retries, Isolated       uint64
 	// Hedged counts queries that were sent to a second replica, HedgeWins those that the second replica answered first.
 	Hedged, HedgeWins uint64
 	// CapacityPerSecond is how many queries the replicas can evaluate, 0 while unknown. PlannedPerSecond is how many
@@ -185,6 +185,7 @@ var (
 	modelWorker    = desc("worker_seconds", "Evaluation time of a batch, as the gateway sees it.", "model", "version")
 	modelBatches   = desc("batches_total", "Batches that came back.", "model", "version")
 	modelRetries   = desc("retries_total", "Queries tried again after their replica died.", "model", "version")
+	modelIsolated  = desc("isolated_total", "Queries evaluated again, each alone, after their batch failed.", "model", "version")
 	modelHedged    = desc("hedged_queries_total", "Queries sent to a second replica because the first one was late beyond its own profile.", "model", "version")
 	modelHedgeWins = desc("hedge_wins_total", "Hedged queries that the second replica answered first.", "model", "version")
 	replicaStarts  = desc("replica_restarts_total", "Launches of replicas that followed one that had ended by itself or was killed. Versions that are gone keep it.", "model", "version")
@@ -220,7 +221,7 @@ var (
 	stateErrors    = desc("policy_store_errors_total", "Calls of the store that failed.")
 	stateAway      = desc("policy_store_away", "1 while the store does not answer.")
 	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, pollWaits, pollReads, pollWrites, bellsRung, bellsReceived, fnRequests, fnQueries, fnLatency, fnSLO, modelRequests, modelLatency, modelQueries, modelQueue,
-		modelBatch, modelWorker, modelBatches, modelRetries, replicaStarts, replicaExits, modelReplicas, modelQueued, modelInFlight,
+		modelBatch, modelWorker, modelBatches, modelRetries, modelIsolated, replicaStarts, replicaExits, modelReplicas, modelQueued, modelInFlight,
 		modelHedged, modelHedgeWins, fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
 		fnFeedback, fnShare, fnLoss, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
 		stateContexts, stateEvicted, statePending, stateLost, stateErrors, stateAway}
@@ -310,6 +311,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		hist(modelWorker, m.WorkerTime, m.Name, m.Version)
 		count(modelBatches, m.Batches, m.Name, m.Version)
 		count(modelRetries, m.Retries, m.Name, m.Version)
+		count(modelIsolated, m.Isolated, m.Name, m.Version)
 		count(modelHedged, m.Hedged, m.Name, m.Version)
 		count(modelHedgeWins, m.HedgeWins, m.Name, m.Version)
 		gauge(modelQueued, float64(m.Queued), m.Name, m.Version)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -89,4 +90,58 @@ xebec.serve(predict, concurrency=8)
 		})
 	}
 	wg.Wait()
+}
+
+// An exception of predict for one query fails the whole batch, and the gateway evaluates each of its queries again, alone: only those that
+// fail again fail. A model with retry: false is not asked twice.
+func TestBadQueriesFailAlone(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	raises := func(name string, extra ...string) string {
+		return pythonModel(t, dir, name, `
+import xebec
+
+def predict(batch):
+    return [str(int(text)) for text in batch]  # ValueError for a word
+
+xebec.serve(predict, text=True)
+`, append(extra, uncached)...) + function("f-"+name, name, "slo: 60s")
+	}
+	g := serve(t, "--python", python(t), "--config", manifest(t, raises("aimd"), raises("fixed", "batching: {policy: fixed, max: 16, hold: 20ms}"),
+		raises("once", "batching: {policy: fixed, max: 16, hold: 20ms}", "retry: false")))
+	ctx := bounded(t)
+	for _, name := range []string{"aimd", "fixed", "once"} {
+		g.awaitReplicas(name, 1)
+		var wg sync.WaitGroup
+		var mates atomic.Int64
+		for i := range 160 {
+			wg.Go(func() {
+				text, bad := fmt.Sprint(i), i%16 == 5
+				if bad {
+					text = "word" + text
+				}
+				a, err := g.post(ctx, "/f-"+name+"/predict", "text/plain", []byte(text))
+				switch {
+				case err != nil:
+					t.Errorf("%s: %s: %v", name, text, err)
+				case bad && a.Code != "model_error":
+					t.Errorf("%s: %s: %v, expected a model error", name, text, a)
+				case bad || a.text() == text:
+				case name == "once" && a.Code == "model_error":
+					mates.Add(1)
+				default:
+					t.Errorf("%s: %s: %v, expected a prediction", name, text, a)
+				}
+			})
+		}
+		wg.Wait()
+		if name == "once" {
+			t.Logf("without retries, %d good queries failed with the 10 bad ones", mates.Load())
+		}
+	}
+	for name, again := range map[string]bool{"fixed": true, "once": false} {
+		if n := g.metrics().samples[fmt.Sprintf(`xebec_isolated_total{model=%q,version="1"}`, name)]; n > 0 != again {
+			t.Errorf("%s: %v queries were evaluated again, expected some: %v", name, n, again)
+		}
+	}
 }

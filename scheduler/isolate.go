@@ -1,0 +1,91 @@
+package scheduler
+
+import "github.com/xebec-serving/xebec/api"
+
+const (
+	// IsolatePart is how many queries, per query that arrives, may be evaluated again alone because their batch failed.
+	// It lets every batch be taken apart once. IsolateBurst bounds those that wait at a time.
+	IsolatePart  = 1.0
+	IsolateBurst = 1024 //xebec:limit queries of failed batches that may be evaluated again, each alone, at once
+	// isolateHopeless is how many of them may fail in a row before the model itself is to blame: no batch is taken apart
+	// until the model has answered something.
+	isolateHopeless = 16
+)
+
+// isolation is the state of taking failed batches apart.
+type isolation struct {
+	tokens  float64
+	counted uint64 // arrivals that were added to tokens
+	inRow   int    // queries alone, since the model last answered, that failed
+	// limit bounds batches while single queries make them fail; 0: it does not.
+	limit int
+	spare []entry // memory for a queue
+}
+
+// mayIsolate reports whether the queries of a batch of n that failed are evaluated again, each alone.
+func (m *Machine) mayIsolate(fl *flight, code api.Code) bool {
+	if code != api.ModelError && code != api.BadOutput || len(fl.items) < 2 || fl.hedge || fl.hedged || !m.cfg.Retry || m.closed {
+		return false
+	}
+	is := &m.isolation
+	is.tokens = min(IsolateBurst, is.tokens+IsolatePart*float64(m.counters.Arrived-is.counted))
+	is.counted = m.counters.Arrived
+	if n := float64(len(fl.items)); is.inRow < isolateHopeless && is.tokens >= n {
+		is.tokens -= n
+		return true
+	}
+	return false
+}
+
+// isolate queues a query of a failed batch for a batch of its own, unless its caller waits no more or it was tried again
+// before.
+func (m *Machine) isolate(it *Item, code api.Code, size int) {
+	if it.retried || it.answered || it.Deadline <= m.now {
+		m.finish(it, code)
+		return
+	}
+	it.retried, it.failed, it.failedOf = true, code, size
+	m.counters.Isolated++
+	m.queueRetry(it)
+}
+
+// isolatedEnded learns from a batch that has ended: of one query of a failed batch, or any other.
+func (m *Machine) isolatedEnded(fl *flight, code api.Code) {
+	is := &m.isolation
+	it := fl.items[0]
+	switch alone := len(fl.items) == 1 && it.failed != api.OK; {
+	case code == api.OK && alone:
+		is.inRow = 0
+		if half := max(1, it.failedOf/2); is.limit == 0 || half < is.limit {
+			is.limit = half // this query was well, so another one of its batch was not
+		}
+	case code == api.OK:
+		is.inRow = 0
+		if is.limit > 0 && len(fl.items) >= is.limit {
+			is.limit += 1 + is.limit/8
+			if is.limit >= m.cfg.Batching.MaxBatch {
+				is.limit = 0
+			}
+		}
+	case alone && (code == api.ModelError || code == api.BadOutput):
+		if is.inRow++; is.inRow == isolateHopeless {
+			m.giveUpIsolated()
+		}
+	}
+}
+
+// giveUpIsolated ends the queries that wait for a batch of their own because their batch failed.
+func (m *Machine) giveUpIsolated() {
+	waiting := m.retries.heap
+	m.retries = queue{heap: m.isolation.spare[:0]}
+	for _, e := range waiting {
+		if e.it.failed == api.OK {
+			m.retries.push(e.at, e.it)
+			continue
+		}
+		m.bytes -= e.it.bytes
+		m.finish(e.it, e.it.failed)
+	}
+	clear(waiting)
+	m.isolation.spare = waiting
+}
