@@ -209,7 +209,7 @@ func (p *page) model(m *api.ModelStatus) {
 	p.field(0, "Inputs", tensors(m.Spec.Inputs))
 	p.field(0, "Outputs", tensors(m.Spec.Outputs))
 	b := m.Spec.Batching
-	batching := fmt.Sprintf("%s, at most %d queries and %d bytes, hold %s", b.Policy, b.Max, b.MaxBytes, b.Hold)
+	batching := fmt.Sprintf("%s, at most %s and %s, hold %s", b.Policy, numerals.Count(b.Max, "query"), numerals.Count(b.MaxBytes, "byte"), b.Hold)
 	if m.ObjectiveMicros > 0 {
 		batching += ", objective " + micros(m.ObjectiveMicros)
 	}
@@ -219,7 +219,7 @@ func (p *page) model(m *api.ModelStatus) {
 	}
 	p.field(0, "Device", m.Spec.Device)
 	p.cache(m)
-	p.field(0, "Queue", fmt.Sprintf("%d of at most %d queries", m.QueueDepth, m.Spec.Queue.Max))
+	p.field(0, "Queue", fmt.Sprintf("%d of at most %s", m.QueueDepth, numerals.Count(m.Spec.Queue.Max, "query")))
 	p.queries(0, m.Queries)
 	p.conditions(0, m.Conditions)
 	for i := range m.Replicas {
@@ -265,9 +265,10 @@ func (p *page) replica(r *api.ReplicaStatus) {
 	p.field(1, "Binding", binding)
 	p.field(1, "Isolation", strings.Join(r.Isolation, "; "))
 	p.text(1, "Not isolated", r.NotIsolated)
-	p.field(1, "Served", fmt.Sprintf("%d queries in %d batches; cap %d, %d queries outstanding", r.Queries, r.Batches, r.Cap, r.Outstanding))
+	p.field(1, "Served", fmt.Sprintf("%s in %s; cap %d, %s outstanding",
+		numerals.Count(r.Queries, "query"), numerals.Count(r.Batches, "batch"), r.Cap, numerals.Count(r.Outstanding, "query")))
 	if r.Profile.Samples > 0 {
-		p.field(1, "Evaluation", fmt.Sprintf("mean %s, P99 %s over %d batches", micros(r.Profile.MeanMicros), micros(r.Profile.P99Micros), r.Profile.Samples))
+		p.field(1, "Evaluation", fmt.Sprintf("mean %s, P99 %s over %s", micros(r.Profile.MeanMicros), micros(r.Profile.P99Micros), numerals.Count(r.Profile.Samples, "batch")))
 	}
 	p.field(1, "Last exit", r.LastExit)
 	if r.LastError != "" {
@@ -336,7 +337,7 @@ func showGateway(p *page, answer []byte) error {
 	p.field(0, "Ready", ready)
 	p.field(0, "Has", strings.Join([]string{numerals.Count(g.Models, "model"), numerals.Count(g.Functions, "function"), numerals.Count(g.Replicas, "replica")}, ", "))
 	p.node(g.Node)
-	p.field(0, "In flight", fmt.Sprintf("%d queries", g.Inflight))
+	p.field(0, "In flight", numerals.Count(g.Inflight, "query"))
 	p.caches(g.Cache)
 	p.store("Store", g.Store)
 	if g.Revision > 0 {

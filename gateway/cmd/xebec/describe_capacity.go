@@ -66,11 +66,11 @@ func (p *page) capacity(m *api.ModelStatus) {
 		start = fmt.Sprintf("a replica starts in %s", millis(c.StartMS))
 	}
 	if s := c.ColdStarts; s != nil {
-		start += fmt.Sprintf("; %s: P50 %s, P99 %s, the last one %s", numerals.Count(int(s.Count), "cold start"), millis(s.P50MS), millis(s.P99MS), millis(s.LastMS))
+		start += fmt.Sprintf("; %s: P50 %s, P99 %s, the last one %s", numerals.Count(s.Count, "cold start"), millis(s.P50MS), millis(s.P99MS), millis(s.LastMS))
 	}
 	p.field(0, "Start", start)
 	if h := m.Hedges; h != nil {
-		p.field(0, "Hedged", fmt.Sprintf("%d queries went to a second replica too, which answered first %d times", h.Hedged, h.Wins))
+		p.field(0, "Hedged", fmt.Sprintf("%s went to a second replica too, which answered first %s", numerals.Count(h.Hedged, "query"), numerals.Count(h.Wins, "time")))
 	}
 }
 

@@ -36,7 +36,7 @@ func (p *page) learning(s *api.PolicyStatus) {
 		return
 	}
 	if s.Mode == api.PolicyAsksSeveral {
-		p.field(0, "Missing", fmt.Sprintf("%d predictions were late, %d were left out by the plan", s.Late, s.Dropped))
+		p.field(0, "Missing", fmt.Sprintf("%s late, %d left out by the plan", numerals.Count(s.Late, "prediction"), s.Dropped))
 	}
 	p.field(0, "Feedback", feedbackText(s.Feedback))
 	if !s.Learns {
@@ -72,9 +72,9 @@ func (p *page) store(name string, s *api.StoreStatus) {
 	if s.Shared {
 		text += ", which other gateways may share"
 	}
-	text += fmt.Sprintf("; %d states to be written", s.Pending)
+	text += "; " + numerals.Count(s.Pending, "state") + " to be written"
 	if s.Lost > 0 {
-		text += fmt.Sprintf(", %d updates lost", s.Lost)
+		text += ", " + numerals.Count(s.Lost, "update") + " lost"
 	}
 	p.field(0, name, p.c.cell(text))
 	switch {
@@ -154,7 +154,7 @@ func (p *page) cache(m *api.ModelStatus) {
 	case c == nil || !c.On:
 		p.field(0, "Cache", "off, though declared on: the gateway has no cache, or the model learns from labels")
 	default:
-		text := fmt.Sprintf("on, %d hits, %d misses, %d waited for an identical query", c.Hits, c.Misses, c.Coalesced)
+		text := fmt.Sprintf("on, %s, %s, %d waited for an identical query", numerals.Count(c.Hits, "hit"), numerals.Count(c.Misses, "miss"), c.Coalesced)
 		if all := c.Hits + c.Misses + c.Coalesced; all > 0 {
 			text += ": " + numerals.Percent(float64(c.Hits+c.Coalesced)/float64(all)) + " not evaluated"
 		}
@@ -174,9 +174,9 @@ func (p *page) caches(c *api.CacheStatus) {
 		p.field(0, "Cache", "off")
 		return
 	}
-	text := fmt.Sprintf("%d predictions in %s of %s, %d evicted", c.Entries, bytesText(c.Bytes), bytesText(c.MaxBytes), c.Evicted)
+	text := fmt.Sprintf("%s in %s of %s, %d evicted", numerals.Count(c.Entries, "prediction"), bytesText(c.Bytes), bytesText(c.MaxBytes), c.Evicted)
 	if c.Collisions > 0 {
-		text += fmt.Sprintf(", %d collisions", c.Collisions)
+		text += ", " + numerals.Count(c.Collisions, "collision")
 	}
 	p.field(0, "Cache", text)
 }

@@ -21,3 +21,33 @@ func TestOvercommittedNode(t *testing.T) {
 		t.Errorf("got\n%sexpected %q", got, want)
 	}
 }
+
+// TestOneOfEach: what is counted is singular where there is one of it.
+func TestOneOfEach(t *testing.T) {
+	c := newConsole("")
+	m := api.ModelStatus{
+		Spec:   api.ModelSpec{Batching: api.BatchingSpec{Max: 1, MaxBytes: 1}, Queue: api.QueueSpec{Max: 1}, Cache: api.CacheOn},
+		Hedges: &api.HedgeStatus{Hedged: 1, Wins: 1}, Cache: &api.ModelCacheStatus{On: true, Hits: 1, Misses: 1},
+		Version:  api.VersionStatus{Phase: api.PhaseAvailable, Validation: &api.ValidationStatus{WarmedUp: 1, Queries: 1, Matched: 1, Extremes: 1}, Drift: &api.DriftStatus{Served: 1}},
+		Replicas: []api.ReplicaStatus{{Queries: 1, Batches: 1, Outstanding: 1, Profile: api.Profile{Samples: 1}}},
+		Capacity: &api.CapacityStatus{ColdStarts: &api.ColdStartStatus{Count: 1}},
+	}
+	if err := c.page(func(p *page) error {
+		p.model(&m)
+		p.store("Store", &api.StoreStatus{Pending: 1, Lost: 1})
+		p.caches(&api.CacheStatus{Entries: 1, Collisions: 1})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	got := c.stdout.String()
+	for _, want := range []string{
+		"at most 1 query and 1 byte, hold", "0 of at most 1 query\n", "1 query in 1 batch; cap 0, 1 query outstanding", "over 1 batch\n", "1 cold start:",
+		"1 query went to a second replica too, which answered first 1 time\n", "on, 1 hit, 1 miss, ", "1 warm-up query; 1 of 1 query (", "1 extreme input, ",
+		"index of 1 query, ", "1 state to be written, 1 update lost", "1 prediction in ", "1 collision\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in\n%s", want, got)
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 )
 
 // A file of feedback is sent in requests of up to feedbackItems items and about feedbackBytes bytes. The gateway's
@@ -299,7 +300,7 @@ func (s *feedbackStream) next() ([]json.RawMessage, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("after %d objects: %w", s.read, err)
+			return nil, fmt.Errorf("after %s: %w", numerals.Count(s.read, "object"), err)
 		}
 		s.read++
 		if one[0] != '{' {

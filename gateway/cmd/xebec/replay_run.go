@@ -104,7 +104,7 @@ func (c *cli) noteDamage(log inferlog.Summary) {
 func (o *replayOptions) judge(p *replay.Report) error {
 	switch {
 	case p.Queries > 0 && p.Failed == p.Queries:
-		return fmt.Errorf("none of %d queries was answered", p.Queries)
+		return fmt.Errorf("none of %s was answered", numerals.Count(p.Queries, "query"))
 	case !o.checkDifference:
 		return nil
 	case p.Compared() == 0:
@@ -130,13 +130,13 @@ func (c *cli) printLog(ctx context.Context, paths []string, o *replayOptions) er
 		return nil
 	}
 	if printed.Inexact > 0 {
-		fmt.Fprintf(c.err, "%d queries were left out: they have numbers that JSON does not have\n", printed.Inexact)
+		fmt.Fprintf(c.err, "%s left out: numbers that JSON does not have\n", numerals.Count(printed.Inexact, "query"))
 	}
 	if printed.Forgotten > 0 {
-		fmt.Fprintf(c.err, "labels that came too long after their queries were not joined: %d queries were forgotten before\n", printed.Forgotten)
+		fmt.Fprintf(c.err, "labels that came too long after their queries were not joined: %s forgotten before\n", numerals.Count(printed.Forgotten, "query"))
 	}
 	if printed.Cases == 0 {
-		return fmt.Errorf("none of %d queries has a label: a case is a query whose right output is known from feedback", printed.Queries)
+		return fmt.Errorf("none of %s has a label: a case is a query whose right output is known from feedback", numerals.Count(printed.Queries, "query"))
 	}
 	fmt.Fprintf(c.err, "%d of %d queries have a label\n", printed.Cases, printed.Queries)
 	return nil
@@ -173,7 +173,7 @@ func (c *cli) showReplay(p *replay.Report, o *replayOptions) error {
 		fmt.Fprintf(w, "  %s\t%d\t%s\n", f.Code, f.Count, f.Example)
 	}
 	if a := p.Accuracy; a != nil {
-		fmt.Fprintf(w, "accuracy\t%s now, %s in the log\tof %d labels\n", numerals.Percent(a.Now), numerals.Percent(a.Then), a.Labels)
+		fmt.Fprintf(w, "accuracy\t%s now, %s in the log\tof %s\n", numerals.Percent(a.Now), numerals.Percent(a.Then), numerals.Count(a.Labels, "label"))
 	}
 	fmt.Fprintf(w, "p50\t%s ms now, %s ms in the log\n", numerals.Short(p.Latency.Now.P50), numerals.Short(p.Latency.Then.P50))
 	fmt.Fprintf(w, "p99\t%s ms now, %s ms in the log\n", numerals.Short(p.Latency.Now.P99), numerals.Short(p.Latency.Then.P99))
@@ -206,7 +206,7 @@ func (c *cli) replayProgress(run *replay.Replay) (stop func()) {
 				return
 			case <-tick.C:
 				queries, different, failed := run.Progress()
-				fmt.Fprintf(c.err, "\r\x1b[K%d queries, %d different, %d failed", queries, different, failed)
+				fmt.Fprintf(c.err, "\r\x1b[K%s, %d different, %d failed", numerals.Count(queries, "query"), different, failed)
 			}
 		}
 	})

@@ -216,17 +216,17 @@ func (p *page) validation(v *api.ValidationStatus) {
 	p.field(0, "Validation", text)
 	var parts []string
 	if v.WarmedUp > 0 {
-		parts = append(parts, fmt.Sprintf("%d warm-up queries", v.WarmedUp))
+		parts = append(parts, numerals.Count(v.WarmedUp, "warm-up query"))
 	}
 	if v.Queries > 0 {
-		matched := fmt.Sprintf("%d of %d queries (%s) as expected (%s)", v.Matched, v.Queries, numerals.Percent(float64(v.Matched)/float64(v.Queries)), orDash(v.Expect))
+		matched := fmt.Sprintf("%d of %s (%s) as expected (%s)", v.Matched, numerals.Count(v.Queries, "query"), numerals.Percent(float64(v.Matched)/float64(v.Queries)), orDash(v.Expect))
 		if v.Failed > 0 {
 			matched += fmt.Sprintf(", %d without an answer", v.Failed)
 		}
 		parts = append(parts, matched)
 	}
 	if v.Extremes > 0 {
-		parts = append(parts, fmt.Sprintf("%d extreme inputs, %d refused", v.Extremes, v.Refused))
+		parts = append(parts, fmt.Sprintf("%s, %d refused", numerals.Count(v.Extremes, "extreme input"), v.Refused))
 	}
 	if len(parts) > 0 {
 		p.field(1, "Evaluated", fmt.Sprintf("%s; in %d ms", strings.Join(parts, "; "), v.TookMS))
@@ -251,8 +251,8 @@ func (p *page) drift(d *api.DriftStatus) {
 	case most >= someDrift:
 		word = "some"
 	}
-	p.field(0, "Drift", fmt.Sprintf("%s: input %s, output %s (population stability index of %d queries, compared with %d validated ones)",
-		word, numerals.Short(d.Input), numerals.Short(d.Output), d.Served, d.Validated))
+	p.field(0, "Drift", fmt.Sprintf("%s: input %s, output %s (population stability index of %s, compared with %d validated ones)",
+		word, numerals.Short(d.Input), numerals.Short(d.Output), numerals.Count(d.Served, "query"), d.Validated))
 	for _, f := range d.Features {
 		text := numerals.Short(f.PSI)
 		if f.Validated != "" || f.Served != "" {

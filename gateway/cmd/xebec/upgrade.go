@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 	"github.com/xebec-serving/xebec/gateway/server"
 	"github.com/xebec-serving/xebec/gateway/takeover"
 )
@@ -94,8 +95,8 @@ func (c *cli) showUpgrade(step server.UpgradeProgress) {
 	case takeover.StageLoading:
 		fmt.Fprintf(c.out, "process %d loads its replicas\n", step.PID)
 	case takeover.StageCanary:
-		fmt.Fprintf(c.out, "process %d is tried with %.4g%% of the connections, %.0f of %.4g s: %d connections, %d answers, %d errors\n",
-			step.PID, step.Share*100, step.Elapsed, step.Seconds, step.Passed, step.Answers, step.Errors)
+		fmt.Fprintf(c.out, "process %d is tried with %.4g%% of the connections, %.0f of %.4g s: %s, %s, %s\n",
+			step.PID, step.Share*100, step.Elapsed, step.Seconds, numerals.Count(step.Passed, "connection"), numerals.Count(step.Answers, "answer"), numerals.Count(step.Errors, "error"))
 	case takeover.StagePromoted:
 		fmt.Fprintf(c.out, "process %d takes over: %s\n", step.PID, step.Reason)
 	case takeover.StageSentBack:

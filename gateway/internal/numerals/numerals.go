@@ -1,8 +1,10 @@
 package numerals
 
 import (
+	"fmt"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // Short writes four significant digits, and every digit before the point: 0.07188, 12.35, 123456.
@@ -14,12 +16,21 @@ func Short(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
-// Count writes a number and its noun, whose plural ends in s: "1 replica", "2 replicas".
-func Count(n int, noun string) string {
+// Count writes a number and its noun, whose plural is regular: "1 replica", "2 replicas", "0 queries", "3 batches".
+func Count[N int | int64 | uint64](n N, noun string) string {
+	text := fmt.Sprint(n) + " "
 	if n == 1 {
-		return "1 " + noun
+		return text + noun
 	}
-	return strconv.Itoa(n) + " " + noun + "s"
+	if stem, ok := strings.CutSuffix(noun, "y"); ok && !strings.ContainsAny(stem[len(stem)-1:], "aeiou") {
+		return text + stem + "ies"
+	}
+	for _, sibilant := range []string{"s", "ch", "sh", "x"} {
+		if strings.HasSuffix(noun, sibilant) {
+			return text + noun + "es"
+		}
+	}
+	return text + noun + "s"
 }
 
 // Percent writes a fraction as a percentage with four significant digits: 0.125 is 12.5%.

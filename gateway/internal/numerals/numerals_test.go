@@ -38,9 +38,16 @@ func TestNumerals(t *testing.T) {
 }
 
 func TestCount(t *testing.T) {
-	for n, want := range map[int]string{0: "0 replicas", 1: "1 replica", 2: "2 replicas"} {
-		if got := Count(n, "replica"); got != want {
-			t.Errorf("Count(%d) is %q, want %q", n, got, want)
+	for _, noun := range [][2]string{
+		{"replica", "replicas"}, {"query", "queries"}, {"key", "keys"}, {"batch", "batches"}, {"miss", "misses"}, {"waiting query", "waiting queries"},
+	} {
+		for n, want := range map[int]string{-1: "-1 " + noun[1], 0: "0 " + noun[1], 1: "1 " + noun[0], 2: "2 " + noun[1]} {
+			if got := Count(n, noun[0]); got != want {
+				t.Errorf("Count(%d, %q) is %q, want %q", n, noun[0], got, want)
+			}
 		}
+	}
+	if got := Count(uint64(1<<64-1), "query"); got != "18446744073709551615 queries" {
+		t.Errorf("the largest number is %q", got)
 	}
 }

@@ -41,7 +41,7 @@ func TestEnsembleVotes(t *testing.T) {
 	if a := g.ask("f", 7, `,"models":["d"]`); a.Status != 400 || !strings.Contains(a.Cause, "a@1, b@1, c@1") {
 		t.Errorf("a request for a model that is not a candidate is answered by %v", a)
 	}
-	if text := g.must("describe", "function", "f"); !strings.Contains(text, "exp4") || !strings.Contains(text, "0 predictions were late") {
+	if text := g.must("describe", "function", "f"); !strings.Contains(text, "exp4") || !strings.Contains(text, "0 predictions late") {
 		t.Errorf("describe says\n%s", text)
 	}
 	g.xebec("invoke", "f", "--input", "7", "--min-confidence", "0.9").wants(t, "invoke below min_confidence", 0, "-1\n", doubt)
