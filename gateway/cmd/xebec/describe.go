@@ -24,12 +24,12 @@ func (c *cli) describeCommand() *cobra.Command {
 		secrets bool
 	)
 	cmd := &cobra.Command{
-		Use:   "describe model|function NAME, or describe gateway|scheduler",
+		Use:   "describe model NAME[@VERSION], describe function NAME, or describe gateway|scheduler",
 		Short: "Show the status of a model, a function, the gateway or the scheduler's plan, with reasons",
 		Long: `Show the status of a model, a function, the gateway or the scheduler's plan, with reasons.
 
-For a model: the stage of each version's life and the reason, the result of its validation, how far queries and answers have drifted from
-the validated ones, and how queries are divided between the versions.
+For a model: the stage of each version's life, or of the named one's, and the reason, the result of its validation, how far queries and
+answers have drifted from the validated ones, and how queries are divided between the versions.
 
 For a function: what its policy has learned about each candidate, over all contexts and for some of those in memory: the share of the
 queries that it gets, the weight of its answer, the number of losses and their mean.
@@ -37,6 +37,7 @@ queries that it gets, the weight of its answer, the number of losses and their m
 For the scheduler: the plan of the last epoch ("xebec serve --epoch"): which models evaluate each function's queries, how their batches are
 formed, and how models take turns on a shared device. Each choice comes with its reason.`,
 		Example: `  xebec describe model digits-svm
+  xebec describe model digits-svm@2
   xebec describe function digits -o json
   xebec describe scheduler`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -48,7 +49,7 @@ formed, and how models take turns on a shared device. Each choice comes with its
 					return nil
 				}
 			}
-			return usagef("nothing to describe: expected model NAME, function NAME, gateway or scheduler")
+			return usagef("nothing to describe: expected model NAME, model NAME@VERSION, function NAME, gateway or scheduler")
 		},
 		ValidArgsFunction: c.completeKindAndName("model", "function", "gateway", "scheduler"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,16 +59,13 @@ formed, and how models take turns on a shared device. Each choice comes with its
 				path, show = "/v1/describe/scheduler", showScheduler
 			}
 			if kind, ok := kindArgument(args[0]); ok {
-				what := strings.ToLower(string(kind))
-				if err := api.CheckName(what, args[1]); err != nil {
+				if kind == api.KindModel {
+					return c.describeModel(cmd.Context(), args[1], format, secrets)
+				}
+				if err := api.CheckName("function", args[1]); err != nil {
 					return usageError{err}
 				}
-				path = "/v1/describe/" + what + "/" + args[1]
-				path = withSecrets(path, secrets)
-				show = showModel
-				if kind == api.KindFunction {
-					show = showFunction
-				}
+				path, show = withSecrets("/v1/describe/function/"+args[1], secrets), showFunction
 			} else if secrets {
 				return usagef("--show-secrets shows environments of models: expected describe model NAME or describe function NAME")
 			}
@@ -164,12 +162,68 @@ func (p *page) queries(indent int, byCode map[string]uint64) {
 	p.field(indent, "Queries", countsText(byCode))
 }
 
+// describeModel describes a model, or the one version that ref names.
+func (c *cli) describeModel(ctx context.Context, ref, format string, secrets bool) error {
+	id, err := api.ParseModelRef(ref)
+	if err != nil {
+		return usageError{err}
+	}
+	path := withSecrets("/v1/describe/model/"+id.Name, secrets)
+	if id.Version == "" {
+		return c.describe(ctx, path, format, showModel)
+	}
+	var d api.ModelDescription
+	if err := c.get(ctx, path, &d); err != nil {
+		return err
+	}
+	all := d.Models
+	if err := onlyVersion(&d, id); err != nil {
+		return err
+	}
+	if format != formatTable {
+		return c.printJSON(format, d)
+	}
+	return c.page(func(p *page) error { p.modelDescription(&d, all); return nil })
+}
+
+// onlyVersion leaves one version of a model in its description, with the functions that may ask that version. What divides the queries between
+// the versions stays: it is about all of them.
+func onlyVersion(d *api.ModelDescription, id api.ModelID) error {
+	m := findVersion(d.Models, id)
+	if m == nil {
+		sortVersions(d.Models)
+		has := make([]string, len(d.Models))
+		for i := range d.Models {
+			has[i] = d.Models[i].Spec.ID().String()
+		}
+		return &remoteError{api.ErrorInfo{
+			Code: api.NotFound.String(), Message: fmt.Sprintf("there is no model %s: expected one of %s", id, strings.Join(has, ", ")),
+		}}
+	}
+	d.Models = []api.ModelStatus{*m}
+	d.Functions = slices.DeleteFunc(d.Functions, func(f api.FunctionStatus) bool {
+		refs := f.Spec.Refs()
+		return !slices.Contains(refs, id.Name) && !slices.Contains(refs, id.String())
+	})
+	return nil
+}
+
+func sortVersions(all []api.ModelStatus) {
+	slices.SortStableFunc(all, func(a, b api.ModelStatus) int { return api.CompareVersions(a.Spec.Version, b.Spec.Version) })
+}
+
 func showModel(p *page, answer []byte) error {
 	var d api.ModelDescription
 	if err := json.Unmarshal(answer, &d); err != nil {
 		return err
 	}
-	slices.SortStableFunc(d.Models, func(a, b api.ModelStatus) int { return api.CompareVersions(a.Spec.Version, b.Spec.Version) })
+	sortVersions(d.Models)
+	p.modelDescription(&d, d.Models)
+	return nil
+}
+
+// modelDescription writes a description, whose shares depend on all versions of the model.
+func (p *page) modelDescription(d *api.ModelDescription, all []api.ModelStatus) {
 	for i := range d.Models {
 		if i > 0 {
 			p.flush()
@@ -186,9 +240,8 @@ func showModel(p *page, answer []byte) error {
 		p.flush()
 		fmt.Fprintln(p.w, "\nTraffic:")
 		p.traffic(1, d.Traffic)
-		p.arms(d.Traffic, d.Models)
+		p.arms(d.Traffic, all)
 	}
-	return nil
 }
 
 func (p *page) model(m *api.ModelStatus) {

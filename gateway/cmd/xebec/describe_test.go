@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -49,5 +50,27 @@ func TestOneOfEach(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in\n%s", want, got)
 		}
+	}
+}
+
+// TestDescribeVersion: a description of one version in JSON is that of its model with one version, and the functions that may ask it.
+func TestDescribeVersion(t *testing.T) {
+	g := newFakeGateway(t)
+	for ref, versions := range map[string]int{"digits-svm": 2, "digits-svm@2": 1, "digits-svm@1": 1} {
+		var d api.ModelDescription
+		if out := execute(t, g, "", []string{"describe", "model", ref, "-o", "json"}); json.Unmarshal([]byte(out), &d) != nil {
+			t.Fatalf("%s: %s", ref, out)
+		}
+		if len(d.Models) != versions || !strings.HasPrefix(d.Models[0].Spec.ID().String(), ref) || len(d.Functions) != 1 || d.Traffic == nil {
+			t.Errorf("%s: %d versions, %d functions, traffic %v", ref, len(d.Models), len(d.Functions), d.Traffic)
+		}
+	}
+	version := func(v string) api.ModelStatus { return api.ModelStatus{Spec: api.ModelSpec{Name: "m", Version: v}} }
+	asks := func(ref string) api.FunctionStatus {
+		return api.FunctionStatus{Spec: api.FunctionSpec{Name: "of-" + strings.ReplaceAll(ref, "@", "-"), Models: []string{ref}}}
+	}
+	d := api.ModelDescription{Models: []api.ModelStatus{version("1"), version("2")}, Functions: []api.FunctionStatus{asks("m"), asks("m@1"), asks("m@2")}}
+	if err := onlyVersion(&d, api.ModelID{Name: "m", Version: "2"}); err != nil || len(d.Functions) != 2 || d.Functions[1].Spec.Name != "of-m-2" {
+		t.Errorf("the functions of m@2 are %+v, %v: expected those of m and m@2", d.Functions, err)
 	}
 }
