@@ -16,7 +16,7 @@
 // the number of queries. The caller bounds the length of a body. An element takes at least two bytes of text and at
 // most eight of data, so this also bounds the memory.
 //
-// Unknown members are skipped but must be JSON. A duplicate known member is an error, because parsers differ in which
+// Unknown members are skipped but must be JSON; a [Request] refuses those that other protocols use for its inputs. A duplicate known member is an error, because parsers differ in which
 // one they use. Nesting is bounded by [MaxDepth]. Errors are *api.Error with code InvalidArgument and name the position
 // by path and byte: input_batch[3].image[17]: expected a number, found "abc" (byte 214).
 //

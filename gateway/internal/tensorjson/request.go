@@ -1,6 +1,7 @@
 package tensorjson
 
 import (
+	"bytes"
 	"math"
 
 	"github.com/xebec-serving/xebec/api"
@@ -116,9 +117,26 @@ func (q *Request) member(name []byte, inputs []api.TensorSpec, sink Sink) (err e
 	case "salt":
 		err = q.salt()
 	default:
-		return r.Skip()
+		if meansInput(name) {
+			return r.Errorf("there is no member %q: expected \"input\" for one query or \"input_batch\" for several", clip(name))
+		}
+		return r.Skip() // clients may send what a later version knows
 	}
 	return err
+}
+
+// inputWords are what callers write who mean "input" or "input_batch": the names of other protocols, and slips of the pen. None of them can become
+// a member.
+var inputWords = [...]string{"input", "inputs", "instance", "instances", "data", "input_batch", "input_batches", "inputs_batch", "inputBatch"}
+
+// meansInput reports whether an unknown member was surely meant to hold inputs. To skip it would answer another question than the caller asked.
+func meansInput(name []byte) bool {
+	for _, word := range inputWords {
+		if bytes.EqualFold(name, []byte(word)) {
+			return true
+		}
+	}
+	return false
 }
 
 // onlyInput rejects a second member that holds inputs.
