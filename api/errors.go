@@ -52,7 +52,8 @@ const (
 	// Unavailable: the model has no ready replica (readiness of a model), or the store cannot accept the change (admin
 	// API).
 	Unavailable
-	// Unsupported: the protocol defines it, but this version of Xebec does not implement it.
+	// Unsupported: the protocol defines it, but this version of Xebec does not implement it. A method that a path does not have is
+	// 405 and the header Allow lists those that it has; a content coding is 415 and Accept-Encoding lists those that are read.
 	Unsupported
 	// Gone: the feedback is for a query that was answered too long ago. Raise --feedback-window.
 	Gone
