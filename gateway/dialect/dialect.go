@@ -18,6 +18,12 @@ type Dialect interface {
 	AppendError(dst []byte, e *api.Error) []byte
 }
 
+// Guide is a dialect that says which paths there are to a caller of one that no route takes, as a clause without a full stop. The transport asks
+// it about paths that are nearer to its routes than to those of other dialects.
+type Guide interface {
+	NoRoute(path string) string
+}
+
 // Route is a method, a path and the function that serves them.
 type Route struct {
 	Method string

@@ -168,7 +168,11 @@ func (s *Server) makeHertz() {
 }
 
 func (s *Server) noRoute(_ context.Context, c *app.RequestContext) {
-	e := api.Errorf(api.NotFound, "no route %s: functions are called by POST /{function}/predict", c.Path())
+	path, expected := string(c.Path()), "functions are called by POST /{function}/predict"
+	if g, ok := s.nearest(path).(dialect.Guide); ok {
+		expected = g.NoRoute(path)
+	}
+	e := api.Errorf(api.NotFound, "no route %s: %s", path, expected)
 	s.refuse(c, e, e.Code.HTTPStatus())
 }
 

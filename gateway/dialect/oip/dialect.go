@@ -2,6 +2,7 @@ package oip
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ type Dialect struct {
 	Version string
 	Ready   func() (bool, string)
 }
+
+var _ dialect.Guide = Dialect{}
 
 // extensions are the served extensions of the protocol.
 var extensions = []string{"binary_tensor_data"}
@@ -45,6 +48,14 @@ func (d Dialect) Routes(p *query.Path) []dialect.Route {
 
 // AppendError appends the protocol's error object.
 func (Dialect) AppendError(dst []byte, e *api.Error) []byte { return AppendError(dst, e.Message) }
+
+// NoRoute says which paths there are. Clients of other servers list models by the repository extension, and load and unload them.
+func (Dialect) NoRoute(path string) string {
+	if strings.HasPrefix(path, "/v2/repository") {
+		return `the repository extension is not served; models are listed by GET /v1/models of the admin port, and by "xebec get models"`
+	}
+	return "expected /v2, /v2/health/live, /v2/health/ready, or /v2/models/{model}[/versions/{version}][/ready or /infer]"
+}
 
 // service is the dialect on one path.
 type service struct {
