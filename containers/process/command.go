@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -21,6 +22,17 @@ func launchErrorf(cause error, format string, args ...any) *containers.LaunchErr
 // below dir; a bare name means an executable file in dir, else the first one in path. It uses no shell, ignores the
 // gateway's current directory, and skips relative entries of path.
 func resolve(dir, name, path string) (string, error) {
+	found, err := find(dir, name, path)
+	if words := strings.Fields(name); errors.Is(err, os.ErrNotExist) && len(words) > 1 { // a name may have blanks
+		for i := range words {
+			words[i] = strconv.Quote(words[i])
+		}
+		return "", launchErrorf(os.ErrNotExist, "%v; %q is one element: expected an element for each argument, [%s]", err, name, strings.Join(words, ", "))
+	}
+	return found, err
+}
+
+func find(dir, name, path string) (string, error) {
 	if err := checkDir(dir); err != nil {
 		return "", err
 	}
@@ -46,6 +58,15 @@ func resolve(dir, name, path string) (string, error) {
 	return "", launchErrorf(os.ErrNotExist, "command %q not found: it is neither an executable file in %s nor in one of the directories of PATH (%s)", name, dir, path)
 }
 
+// environmentHint says what a model's field "python" means, where a program is missing that may come from there.
+func environmentHint(path string) string {
+	env, ok := strings.CutSuffix(path, "/bin/python")
+	if !ok {
+		return ""
+	}
+	return `: a model's field "python" names the directory of a virtual environment: expected one at ` + env + ` (a relative path is relative to the model's directory)`
+}
+
 func checkDir(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return launchErrorf(os.ErrInvalid, "working directory %q: expected an absolute path", dir)
@@ -65,8 +86,8 @@ func checkDir(dir string) error {
 func checkProgram(path string) error {
 	info, err := os.Stat(path)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return launchErrorf(err, "command %s does not exist", path)
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return launchErrorf(os.ErrNotExist, "command %s does not exist%s", path, environmentHint(path))
 	case err != nil:
 		return launchErrorf(err, "command %s cannot be used: %v", path, err)
 	case info.IsDir():

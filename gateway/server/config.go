@@ -1,8 +1,10 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -183,6 +185,17 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	return c
+}
+
+// checkPython fails for an interpreter that no replica could run. If none is named, that is no error: a gateway may have models that need none.
+func (c Config) checkPython() error {
+	if c.Python == "" {
+		return nil
+	}
+	if _, err := exec.LookPath(c.Python); err != nil {
+		return fmt.Errorf("--python %s: %w: expected an interpreter, such as python3 or venv/bin/python", c.Python, errors.Unwrap(err))
+	}
+	return nil
 }
 
 // limits are those of connections to either port.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -21,6 +22,19 @@ func TestRelativePython(t *testing.T) {
 	} {
 		if got := (Config{Python: given}).withDefaults().Python; got != want {
 			t.Errorf("--python %q is %q, want %q", given, got, want)
+		}
+	}
+}
+
+// An interpreter that no replica could run is an error of the start, not of the first model that is deployed.
+func TestAnInterpreterThatDoesNotExist(t *testing.T) {
+	for python, want := range map[string]string{
+		"/nonexistent/python": "no such file or directory", "no-such-python": "not found in $PATH", "/usr": "is a directory",
+	} {
+		s := New(Config{Python: python, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0"})
+		err := s.Start(t.Context())
+		if err == nil || !strings.HasPrefix(err.Error(), "--python "+python+": ") || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "expected an interpreter") {
+			t.Errorf("%s: %v", python, err)
 		}
 	}
 }

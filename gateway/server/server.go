@@ -201,6 +201,9 @@ func (s *Server) make() error {
 		s.onClose(func() error { remove(); return nil })
 	}
 	if s.runtime = cfg.Runtime; s.runtime == nil {
+		if err := cfg.checkPython(); err != nil {
+			return err
+		}
 		if s.runtime, err = newRuntime(cfg, dir, sockets, s.log); err != nil {
 			return err
 		}
