@@ -51,7 +51,7 @@ func openDataDir(path string) (dataDir, error) {
 		return dataDir{}, err
 	}
 	if d.lock, err = os.OpenFile(filepath.Join(d.path, lockFile), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return dataDir{}, fmt.Errorf("--data-dir %s: %w: name a directory that can be written to", d.path, err)
+		return dataDir{}, d.notWritten("lock it", err)
 	}
 	if err := d.lockNow(); err != nil {
 		return dataDir{}, errors.Join(err, d.lock.Close())
@@ -75,9 +75,24 @@ func findDataDir(path string) (dataDir, error) {
 		return dataDir{}, fmt.Errorf("--data-dir %s: %w", path, err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
+		if noSpace(err) {
+			return dataDir{}, dataDir{path: dir}.notWritten("make it", err)
+		}
 		return dataDir{}, fmt.Errorf("--data-dir %s: %w: name a directory that can be made, or none to keep nothing", dir, err)
 	}
 	return dataDir{path: dir}, nil
+}
+
+// noSpace reports whether a disk or a quota is full. A file system without room for one more file says the same.
+func noSpace(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// notWritten is the error for a file of the directory that could not be made or written; err names the file.
+func (d dataDir) notWritten(what string, err error) error {
+	do := "name a directory that can be written to"
+	if noSpace(err) {
+		do = "the disk is full: free some space or some files (df -h and df -i show both), or name a directory on another disk"
+	}
+	return fmt.Errorf("--data-dir %s: %s: %w: %s", d.path, what, err, do)
 }
 
 // warnOpen logs what others on this machine can reach and should not: the store has the values of models' environment variables in
@@ -113,11 +128,13 @@ func (d dataDir) lockNow() error {
 		err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		switch {
 		case err == nil:
-			if err := d.lock.Truncate(0); err != nil {
-				return fmt.Errorf("--data-dir %s: %w", d.path, err)
+			if err = d.lock.Truncate(0); err == nil {
+				_, err = d.lock.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
 			}
-			_, err = d.lock.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
-			return err
+			if err != nil {
+				return d.notWritten("write the process into its lock", err)
+			}
+			return nil
 		case errors.Is(err, unix.ENOLCK), errors.Is(err, unix.ENOTSUP): // a file system without locks
 			return nil
 		case errors.Is(err, unix.EINTR):
@@ -166,10 +183,13 @@ func (d dataDir) file(name string) string {
 func (d dataDir) replicaSockets() (dir string, remove func(), err error) {
 	if d.path != "" {
 		dir = filepath.Join(d.path, socketsDirs[d.set])
-		return dir, func() {}, os.MkdirAll(dir, 0o700)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return "", nil, d.notWritten("make a directory for the sockets of replicas", err)
+		}
+		return dir, func() {}, nil
 	}
 	if dir, err = os.MkdirTemp("", "xebec-doors-"); err != nil {
-		return "", nil, err
+		return "", nil, fmt.Errorf("make a directory for the sockets of replicas: %w", err)
 	}
 	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }
@@ -191,7 +211,7 @@ func (d dataDir) owner() (string, error) {
 		return "", fmt.Errorf("--data-dir %s: read the name of this gateway's containers: %w", d.path, err)
 	}
 	if err := os.WriteFile(file, []byte(fresh+"\n"), 0o600); err != nil {
-		return "", fmt.Errorf("--data-dir %s: keep the name of this gateway's containers: %w: name a directory that can be written to", d.path, err)
+		return "", d.notWritten("keep the name of this gateway's containers", err)
 	}
 	return fresh, nil
 }

@@ -1,8 +1,12 @@
 package server
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -59,5 +63,31 @@ func TestADataDirectoryThatIsOpenToOthers(t *testing.T) {
 	core, lines := observer.New(zap.WarnLevel)
 	if (dataDir{}).warnOpen(zap.New(core)); lines.Len() != 0 {
 		t.Errorf("without a data directory the log has %v", lines.All())
+	}
+}
+
+// What cannot be written into a data directory is named, and a full disk is called one: the directory was not wrong.
+func TestADataDirectoryThatCannotBeWritten(t *testing.T) {
+	d := dataDir{path: "/data"}
+	for errno, want := range map[syscall.Errno]string{
+		syscall.ENOSPC: "the disk is full: free some space", syscall.EDQUOT: "the disk is full: free some space", syscall.EACCES: "name a directory that can be written to",
+	} {
+		err := d.notWritten("keep it", &fs.PathError{Op: "write", Path: "/data/gateway.id", Err: errno})
+		if !errors.Is(err, errno) || !strings.HasPrefix(err.Error(), "--data-dir /data: keep it: write /data/gateway.id: "+errno.Error()+": "+want) {
+			t.Errorf("%v: %v", errno, err)
+		}
+	}
+	path := t.TempDir()
+	for file, start := range map[string]func() error{
+		lockFile:       func() error { _, err := openDataDir(path); return err },
+		ownerFile:      func() error { _, err := dataDir{path: path}.owner(); return err },
+		socketsDirs[0]: func() error { _, _, err := dataDir{path: path}.replicaSockets(); return err },
+	} {
+		if err := os.Symlink(filepath.Join(path, "gone", "file"), filepath.Join(path, file)); err != nil { // nothing can be made there
+			t.Fatal(err)
+		}
+		if err := start(); err == nil || !strings.HasPrefix(err.Error(), "--data-dir "+path+": ") || !strings.Contains(err.Error(), filepath.Join(path, file)+": ") {
+			t.Errorf("%s: %v", file, err)
+		}
 	}
 }

@@ -196,7 +196,7 @@ func (s *Server) make() error {
 	if cfg.Transport == nil {
 		var remove func()
 		if sockets, remove, err = dir.replicaSockets(); err != nil {
-			return fmt.Errorf("make a directory for the sockets of replicas: %w", err)
+			return err
 		}
 		s.onClose(func() error { remove(); return nil })
 	}
