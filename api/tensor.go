@@ -26,6 +26,8 @@ const (
 	Float32      DType = 11
 	Float64      DType = 12
 	Bytes        DType = 13
+	// String is text: BYTES that are valid UTF-8. The Open Inference Protocol has no name of its own for it.
+	String DType = 14
 )
 
 // MaxRank is the largest number of dimensions of one query's tensor. numpy stops at 64; no model known to us exceeds 8.
@@ -40,13 +42,16 @@ var dtypes = [...]dtypeInfo{
 	Bool: {"bool", "BOOL", 1}, Uint8: {"uint8", "UINT8", 1}, Uint16: {"uint16", "UINT16", 2}, Uint32: {"uint32", "UINT32", 4},
 	Uint64: {"uint64", "UINT64", 8}, Int8: {"int8", "INT8", 1}, Int16: {"int16", "INT16", 2}, Int32: {"int32", "INT32", 4},
 	Int64: {"int64", "INT64", 8}, Float16: {"float16", "FP16", 2}, Float32: {"float32", "FP32", 4}, Float64: {"float64", "FP64", 8},
-	Bytes: {"bytes", "BYTES", 0},
+	Bytes: {"bytes", "BYTES", 0}, String: {"string", "BYTES", 0},
 }
 
 // Valid reports whether d is one of the element types.
 func (d DType) Valid() bool { return d > InvalidDType && int(d) < len(dtypes) }
 
-// Size is the number of bytes of one element. It is 0 for BYTES, whose elements vary in size, and for an invalid type.
+// Variable reports whether elements vary in size: those of Bytes and String. Both are laid out alike.
+func (d DType) Variable() bool { return d == Bytes || d == String }
+
+// Size is the number of bytes of one element. It is 0 for a [DType.Variable] type, and for an invalid one.
 func (d DType) Size() int {
 	if !d.Valid() {
 		return 0
@@ -70,10 +75,10 @@ func (d DType) OIP() string {
 	return dtypes[d].oip
 }
 
-// ParseDType reads numpy's name of a type. "string" and "str" mean BYTES that hold UTF-8.
+// ParseDType reads numpy's name of a type. "str" means "string".
 func ParseDType(s string) (DType, error) {
-	if s == "string" || s == "str" {
-		return Bytes, nil
+	if s == "str" {
+		return String, nil
 	}
 	for d := Bool; d.Valid(); d++ {
 		if dtypes[d].numpy == s {
@@ -97,7 +102,7 @@ var otherDTypeNames = map[string]string{
 	"text": "string", "utf8": "string", "varchar": "string", "object": "string", "binary": "bytes", "blob": "bytes", "image": "bytes",
 }
 
-// ParseOIPDType reads the Open Inference Protocol's name of a type.
+// ParseOIPDType reads the Open Inference Protocol's name of a type. BYTES is read as Bytes.
 func ParseOIPDType(s string) (DType, bool) {
 	for d := Bool; d.Valid(); d++ {
 		if dtypes[d].oip == s {
@@ -125,7 +130,7 @@ type TensorSpec struct {
 
 // Fixed reports whether every query's data has the same number of bytes: the type is numeric and the shape has no -1.
 func (t TensorSpec) Fixed() bool {
-	if t.DType == Bytes {
+	if t.DType.Variable() {
 		return false
 	}
 	for _, d := range t.Shape {

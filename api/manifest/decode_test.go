@@ -144,7 +144,7 @@ func TestFields(t *testing.T) {
 		}},
 		{"no weight and no budget", functionWith(""), func(s *Set) (any, any) { return []any{s.Functions[0].Weight, s.Functions[0].Budget}, []any{1.0, 0.0} }},
 		{"hold of plain zero", modelWith("batching: {hold: 0}"), func(s *Set) (any, any) { return s.Models[0].Batching.Hold, time.Duration(0) }},
-		{"strings are bytes", strings.Replace(modelWith(""), "int64", "string", 1), func(s *Set) (any, any) { return s.Models[0].Outputs[0].DType, api.Bytes }},
+		{"strings are text", strings.Replace(modelWith(""), "int64", "str", 1), func(s *Set) (any, any) { return s.Models[0].Outputs[0].DType, api.String }},
 		{"a policy by its name", functionWith("policy: exp3"), func(s *Set) (any, any) { return s.Functions[0].Policy, api.PolicySpec{Name: "exp3"} }},
 		{"a policy without parameters", functionWith("policy: {name: exp3}"), func(s *Set) (any, any) { return s.Functions[0].Policy, api.PolicySpec{Name: "exp3"} }},
 		{"parameters of every kind", functionWith("policy: {name: split, eta: 1, floor: -.5, sticky: true, by: user, weights: {m: 0.9, n@2.5: 1}, none: {}}"), func(s *Set) (any, any) {

@@ -81,7 +81,7 @@ func (f *feature) tryLabels(outputs [][]api.Value) bool {
 	switch f.dtype {
 	case api.Float16, api.Float32, api.Float64:
 		return false
-	case api.Bytes:
+	case api.Bytes, api.String:
 		if f.rank > 0 {
 			return false
 		}

@@ -73,9 +73,9 @@ func features(tensors []api.TensorSpec, output bool) []*feature {
 			all = append(all, &f)
 		}
 		switch {
-		case t.DType == api.Bytes && len(t.Shape) == 0:
+		case t.DType.Variable() && len(t.Shape) == 0:
 			add(byteLength, t.Name+" (length)")
-		case t.DType == api.Bytes:
+		case t.DType.Variable():
 			if f.elements < 0 {
 				add(elementCount, t.Name+" (elements)")
 			}

@@ -253,7 +253,7 @@ func fits(s *api.TensorSpec, v *api.Value) bool {
 	if n < 0 || !api.FitsShape(s.Shape, dims) {
 		return false
 	}
-	if s.DType != api.Bytes {
+	if !s.DType.Variable() {
 		return int64(len(v.Data)) == n*int64(s.DType.Size())
 	}
 	if len(dims) == 0 {

@@ -1,8 +1,8 @@
 package inferlog
 
 import (
-	"bytes"
 	"encoding/binary"
+	"math"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -148,16 +148,41 @@ func appendInput(dst []byte, s *api.TensorSpec, v *api.Value) (out []byte, exact
 	if !s.Fixed() && len(s.Shape) > 0 {
 		dims = v.Dims
 	}
-	if s.DType != api.Bytes || api.Elements(dims) == 0 {
-		start := len(dst)
-		dst = tensorjson.AppendValue(dst, *s, *v)
-		return dst, !bytes.Contains(dst[start:], []byte("null"))
+	if !s.DType.Variable() || api.Elements(dims) == 0 {
+		return tensorjson.AppendValue(dst, *s, *v), exactFloats(s.DType, v.Data)
 	}
 	if len(dims) == 0 {
 		return appendBytes(dst, v.Data), true
 	}
 	dst, _ = appendNested(dst, dims, v.Data)
 	return dst, true
+}
+
+// exactFloats reports whether JSON holds the numbers: all finite ones, and as null the NaN that null is read as.
+func exactFloats(d api.DType, data []byte) bool {
+	le := binary.LittleEndian
+	size := d.Size()
+	for ; len(data) >= size && size > 0; data = data[size:] {
+		var f float64
+		canonical := false
+		switch d {
+		case api.Float16:
+			bits := le.Uint16(data)
+			f, canonical = float64(api.Float16ToFloat32(bits)), bits == 0x7e00
+		case api.Float32:
+			bits := le.Uint32(data)
+			f, canonical = float64(math.Float32frombits(bits)), bits == 0x7fc00000
+		case api.Float64:
+			bits := le.Uint64(data)
+			f, canonical = math.Float64frombits(bits), bits == 0x7ff8000000000000
+		default:
+			return true
+		}
+		if math.IsInf(f, 0) || math.IsNaN(f) && !canonical {
+			return false
+		}
+	}
+	return true
 }
 
 // appendNested appends the elements of BYTES that fill dims, none of which is 0, and returns the remaining data.

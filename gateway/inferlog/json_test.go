@@ -95,10 +95,10 @@ func TestInputsRoundTripThroughJSON(t *testing.T) {
 		var request tensorjson.Request
 		got := make(oneQuery, len(s.Inputs))
 		err := request.Parse(slices.Concat([]byte(`{"input":`), input, []byte("}")), s.Inputs, got)
-		if exact != (err == nil) {
-			t.Fatalf("%s: exact %v, %v", input, exact, err)
-		}
 		if err != nil {
+			t.Fatalf("%s: %v", input, err)
+		}
+		if !exact { // an infinity, or a NaN of another kind, has become the NaN that null is
 			return
 		}
 		if diff := compare(e.Record.Inputs, []api.Value(got)); diff != "" {

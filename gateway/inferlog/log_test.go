@@ -50,7 +50,7 @@ func drawValues(t *rapid.T, specs []api.TensorSpec) []api.Value {
 		}
 		n := int(api.Elements(dims))
 		switch {
-		case s.DType != api.Bytes:
+		case !s.DType.Variable():
 			v.Data = rapid.SliceOfN(rapid.Byte(), n*s.DType.Size(), n*s.DType.Size()).Draw(t, "data")
 		case len(dims) == 0:
 			v.Data = rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "bytes")

@@ -153,8 +153,10 @@ func applies(spec *api.TensorSpec, f fill, e extent) bool {
 		return true
 	case api.Elements(dimsOf(spec, ones)) == 0:
 		return false
+	case f == brokenText:
+		return spec.DType == api.Bytes // no string reaches a model
 	case f >= longText:
-		return spec.DType == api.Bytes
+		return spec.DType.Variable()
 	}
 	return pattern(spec.DType, f) != nil
 }
@@ -162,7 +164,7 @@ func applies(spec *api.TensorSpec, f fill, e extent) bool {
 // longSize is the size of one large open dimension if the others are 1.
 func longSize(spec *api.TensorSpec) int64 {
 	rest := int64(spec.DType.Size())
-	if spec.DType == api.Bytes {
+	if spec.DType.Variable() {
 		rest = 4 // the length before each element
 	}
 	for _, d := range spec.Shape {
@@ -209,7 +211,7 @@ func textOf(n int64, f fill) []byte {
 
 func bytesOf(spec *api.TensorSpec, dims []int64, f fill) int64 {
 	n := api.Elements(dims)
-	if spec.DType != api.Bytes {
+	if !spec.DType.Variable() {
 		return n * int64(spec.DType.Size())
 	}
 	if n == 0 {
@@ -228,7 +230,7 @@ func valueOf(spec *api.TensorSpec, dims []int64, f fill) api.Value {
 		return v
 	}
 	element := pattern(spec.DType, f)
-	if spec.DType == api.Bytes {
+	if spec.DType.Variable() {
 		if element = textOf(n, f); len(dims) > 0 {
 			element = append(binary.LittleEndian.AppendUint32(nil, uint32(len(element))), element...)
 		}

@@ -138,7 +138,7 @@ func show(specs []api.TensorSpec, values []api.Value) string {
 		if len(specs) > 1 {
 			b = append(b, specs[i].Name+": "...)
 		}
-		if data := values[i].Data; specs[i].DType == api.Bytes && len(specs[i].Shape) == 0 && utf8.Valid(data) {
+		if data := values[i].Data; specs[i].DType.Variable() && len(specs[i].Shape) == 0 && utf8.Valid(data) {
 			b = strconv.AppendQuote(b, string(data[:min(len(data), maxShownBytes)]))
 		} else if len(data) > 64*maxShownBytes {
 			b = fmt.Appendf(b, "%s of %d bytes", specs[i], len(data))

@@ -54,7 +54,7 @@ func appendInfer(dst []byte, s *inferlog.Schema, inputs []api.Value) (body []byt
 }
 
 // isScalarBytes: the protocol puts the length before the only element of such a tensor, [api.Value] does not.
-func isScalarBytes(s *api.TensorSpec) bool { return s.DType == api.Bytes && len(s.Shape) == 0 }
+func isScalarBytes(s *api.TensorSpec) bool { return s.DType.Variable() && len(s.Shape) == 0 }
 
 // inferAnswer is the part of an answer of the protocol that a replay reads.
 type inferAnswer struct {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -366,7 +367,8 @@ func (h *Hub) checkHello(e worker.Expectation, hello wire.Hello) *wire.Refused {
 		return &wire.Refused{Code: wire.RefusedModel, Text: fmt.Sprintf("the worker serves %s@%s, but was launched for %s", hello.Model, hello.Version, e.Model)}
 	}
 	if hello.Signature != nil {
-		if where := signatureDifference(hello.Signature, &e.Signature); where != "" {
+		declared := signatureFor(hello.Major, e.Signature)
+		if where := signatureDifference(hello.Signature, &declared); where != "" {
 			return &wire.Refused{Code: wire.RefusedSignature, Text: where}
 		}
 	}
@@ -392,6 +394,23 @@ func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 		return nil, err
 	}
 	return cred, cerr
+}
+
+// signatureFor is the signature as a worker of this version knows it: version 1 has bytes for strings.
+func signatureFor(major uint16, sig api.Signature) api.Signature {
+	if major >= 2 {
+		return sig
+	}
+	plain := func(specs []api.TensorSpec) []api.TensorSpec {
+		specs = slices.Clone(specs)
+		for i := range specs {
+			if specs[i].DType == api.String {
+				specs[i].DType = api.Bytes
+			}
+		}
+		return specs
+	}
+	return api.Signature{Inputs: plain(sig.Inputs), Outputs: plain(sig.Outputs)}
 }
 
 func signatureDifference(worker, declared *api.Signature) string {
@@ -438,7 +457,7 @@ func (h *Hub) fitsSegment(n uint64) bool {
 
 // start sends WELCOME and the first SEGMENTS and waits for READY.
 func (r *Replica) start(c *net.UnixConn, p *wire.Parser) error {
-	welcome := wire.Welcome{Major: r.major, Mode: r.mode, Replica: r.exp.Replica, Model: r.exp.Model.Name, Version: r.exp.Model.Version, Signature: r.exp.Signature}
+	welcome := wire.Welcome{Major: r.major, Mode: r.mode, Replica: r.exp.Replica, Model: r.exp.Model.Name, Version: r.exp.Model.Version, Signature: signatureFor(r.major, r.exp.Signature)}
 	if _, err := c.Write(welcome.Append(nil)); err != nil {
 		return fmt.Errorf("send WELCOME: %w", err)
 	}

@@ -55,9 +55,9 @@ func checkValue(spec api.TensorSpec, v *api.Value) error {
 	switch {
 	case n < 0:
 		return fmt.Errorf("dimensions %v: expected none below 0 and at most %d elements", v.Dims, api.MaxItemBytes)
-	case spec.DType != api.Bytes && int64(len(v.Data)) != n*int64(spec.DType.Size()):
+	case !spec.DType.Variable() && int64(len(v.Data)) != n*int64(spec.DType.Size()):
 		return fmt.Errorf("%d bytes: expected %d elements of %s", len(v.Data), n, spec.DType)
-	case spec.DType == api.Bytes && len(spec.Shape) > 0:
+	case spec.DType.Variable() && len(spec.Shape) > 0:
 		return checkElements(v.Data, n)
 	}
 	return nil

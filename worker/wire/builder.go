@@ -2,8 +2,6 @@ package wire
 
 import (
 	"fmt"
-
-	"github.com/xebec-serving/xebec/api"
 )
 
 // retainBytes is how much scratch memory a Builder keeps per section between blocks, so that one answer of a gigabyte
@@ -211,7 +209,7 @@ func (b *Builder) Finish() (length uint64, kept []byte, err error) {
 // complete checks that every item of a ragged section was written, and checks the elements of BYTES items with a rank.
 func (b *Builder) complete(s int) error {
 	sec, out := &b.schema.sections[s], &b.sections[s]
-	walk := sec.spec.DType == api.Bytes && len(sec.spec.Shape) > 0
+	walk := sec.spec.DType.Variable() && len(sec.spec.Shape) > 0
 	for i := range b.count {
 		x := getExtent(out.buf[i*extentBytes:])
 		if x.off == 0 {

@@ -40,9 +40,9 @@ func drawValues(t *rapid.T, specs []api.TensorSpec, count int) columns {
 			}
 			v := api.Value{Dims: dims}
 			switch {
-			case spec.DType == api.Bytes && len(dims) == 0:
+			case spec.DType.Variable() && len(dims) == 0:
 				v.Data = rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "data")
-			case spec.DType == api.Bytes:
+			case spec.DType.Variable():
 				for range api.Elements(dims) {
 					v.Data = append(v.Data, elements(string(rapid.SliceOfN(rapid.Byte(), 0, 9).Draw(t, "element")))...)
 				}
@@ -129,7 +129,7 @@ func build(t *rapid.T, b *Builder, sc *Schema, block []byte, values columns, cou
 			copy(all[c.i*len(v.Data):], v.Data)
 			continue
 		}
-		if rapid.IntRange(0, 9).Draw(t, "twice") == 0 && sc.sections[c.s].spec.DType == api.Bytes && len(v.Dims) == 0 {
+		if rapid.IntRange(0, 9).Draw(t, "twice") == 0 && sc.sections[c.s].spec.DType.Variable() && len(v.Dims) == 0 {
 			junk, err := b.Item(c.s, c.i, 5, nil)
 			if err != nil {
 				t.Fatal(err)

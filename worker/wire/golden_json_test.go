@@ -301,12 +301,12 @@ type jsonItem struct {
 
 func itemToJSON(d api.DType, data []byte, dims []int64, ranked bool) jsonItem {
 	item := jsonItem{Dims: dims}
-	if d == api.Bytes && !ranked {
+	if d.Variable() && !ranked {
 		item.Data = hex.EncodeToString(data)
 		return item
 	}
 	out := []any{}
-	if d == api.Bytes {
+	if d.Variable() {
 		for len(data) > 0 {
 			n := binary.LittleEndian.Uint32(data)
 			out = append(out, hex.EncodeToString(data[4:4+n]))
@@ -379,7 +379,7 @@ func itemFromJSON(t *testing.T, d api.DType, item jsonItem) api.Value {
 		return value
 	}
 	for _, e := range list {
-		if d == api.Bytes {
+		if d.Variable() {
 			b := unhex(e)
 			value.Data = binary.LittleEndian.AppendUint32(value.Data, uint32(len(b)))
 			value.Data = append(value.Data, b...)

@@ -202,8 +202,9 @@ func goldenBlocks(t *testing.T) []*vector {
 	dtypes := everyDType().Inputs
 	var one columns
 	for _, s := range dtypes {
-		if s.DType == api.Bytes {
-			one = append(one, []api.Value{{Data: elements("0", "", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "twelve"), Dims: []int64{13}}})
+		if s.DType.Variable() {
+			texts := []string{"0", "", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "twelve", "treize é"}[:s.Shape[0]]
+			one = append(one, []api.Value{{Data: elements(texts...), Dims: s.Shape}})
 			continue
 		}
 		var data []byte

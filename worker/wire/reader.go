@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/xebec-serving/xebec/api"
 )
@@ -132,13 +134,33 @@ func (r *Reader) AppendItem(dst []byte, i, s int, dims []int64) (out, data []byt
 // CheckItem checks a copy of an item as AppendItem does, for callers that copy themselves.
 func (r *Reader) CheckItem(i, s int, data []byte, dims []int64) error {
 	sec := &r.schema.sections[s]
-	if sec.spec.DType != api.Bytes || len(dims) == 0 {
+	if !sec.spec.DType.Variable() {
 		return nil
 	}
-	if err := checkElements(data, api.Elements(dims)); err != nil {
-		return fmt.Errorf("%w: %s of query %d: %w", ErrBlock, sec.name(s), i, err)
+	if len(dims) > 0 {
+		if err := checkElements(data, api.Elements(dims)); err != nil {
+			return fmt.Errorf("%w: %s of query %d: %w", ErrBlock, sec.name(s), i, err)
+		}
+	}
+	if sec.spec.DType == api.String && !validText(data, len(dims) > 0) {
+		return fmt.Errorf("%w: %s of query %d is not valid UTF-8, which a string is: declare it as bytes to give anything", ErrBlock, sec.name(s), i)
 	}
 	return nil
+}
+
+// validText reports whether the elements of a checked string item are UTF-8.
+func validText(data []byte, prefixed bool) bool {
+	if !prefixed {
+		return utf8.Valid(data)
+	}
+	for len(data) > 0 {
+		n := 4 + binary.LittleEndian.Uint32(data)
+		if !utf8.Valid(data[4:n]) {
+			return false
+		}
+		data = data[n:]
+	}
+	return true
 }
 
 func (r *Reader) item(i, s int, dims []int64) ([]byte, []int64, error) {

@@ -191,7 +191,7 @@ func (sec *section) check(data []byte, dims []int64) error {
 	if err := sec.checkDims(uint64(len(data)), dims); err != nil {
 		return err
 	}
-	if sec.spec.DType == api.Bytes && len(dims) > 0 {
+	if sec.spec.DType.Variable() && len(dims) > 0 {
 		return checkElements(data, api.Elements(dims))
 	}
 	return nil

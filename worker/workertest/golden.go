@@ -90,7 +90,7 @@ func GoldenBlocks(tb TB) (good, refused []Golden) {
 // goldenValue encodes the data of one item: a hex text, or a list of elements.
 func goldenValue(spec api.TensorSpec, raw json.RawMessage) ([]byte, error) {
 	var text string
-	if spec.DType == api.Bytes && json.Unmarshal(raw, &text) == nil {
+	if spec.DType.Variable() && json.Unmarshal(raw, &text) == nil {
 		return hex.DecodeString(text)
 	}
 	var elements []json.RawMessage
@@ -99,7 +99,7 @@ func goldenValue(spec api.TensorSpec, raw json.RawMessage) ([]byte, error) {
 	}
 	data := []byte{}
 	for _, e := range elements {
-		if spec.DType == api.Bytes {
+		if spec.DType.Variable() {
 			if err := json.Unmarshal(e, &text); err != nil {
 				return nil, err
 			}

@@ -47,7 +47,7 @@ func values(sig api.Signature, seed int) (row []api.Value) {
 }
 
 func appendNumber(data []byte, spec api.TensorSpec, k int) []byte {
-	if spec.DType == api.Bytes {
+	if spec.DType.Variable() {
 		text := fmt.Appendf(nil, "%0*d\x00\xff", k%30, k)
 		if k%7 == 0 {
 			text = nil

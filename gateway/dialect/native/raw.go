@@ -3,6 +3,7 @@ package native
 import (
 	"bytes"
 	"encoding/json"
+	"unicode/utf8"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
@@ -77,8 +78,12 @@ func (c *call) readRaw(body []byte) error {
 	v := &inputs[0]
 	v.Dims = v.Dims[:0]
 	switch {
-	case spec.DType == api.Bytes && len(spec.Shape) == 0:
-	case spec.DType == api.Bytes:
+	case spec.DType == api.String && len(spec.Shape) == 0:
+		if !utf8.Valid(body) {
+			return api.Errorf(api.InvalidArgument, "the raw body is not valid UTF-8, which the string %q is", spec.Name)
+		}
+	case spec.DType.Variable() && len(spec.Shape) == 0:
+	case spec.DType.Variable():
 		return api.Errorf(api.InvalidArgument, "a raw body is one string of bytes, but the model takes %s: send JSON", spec)
 	case spec.Fixed():
 		if n != spec.ItemBytes() {

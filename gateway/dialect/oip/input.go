@@ -283,9 +283,9 @@ func (q *Request) checkBinarySize(t *tensor) error {
 	elements := api.Elements(t.shape[:t.rank])
 	want := elements * int64(spec.DType.Size())
 	switch {
-	case spec.DType == api.Bytes && int64(t.binarySize) < 4*elements:
+	case spec.DType.Variable() && int64(t.binarySize) < 4*elements:
 		return q.r.Errorf("binary_data_size is %d: expected at least %d for BYTES of shape %s", t.binarySize, 4*elements, shapeOf(t))
-	case spec.DType != api.Bytes && int64(t.binarySize) != want:
+	case !spec.DType.Variable() && int64(t.binarySize) != want:
 		return q.r.Errorf("binary_data_size is %d: expected %d for %s of shape %s", t.binarySize, want, spec.DType.OIP(), shapeOf(t))
 	}
 	return nil
@@ -332,7 +332,7 @@ func (q *Request) binary(data []byte) error {
 		part := data[:t.binarySize]
 		data = data[t.binarySize:]
 		var err error
-		if spec := &q.sig.Inputs[t.index]; spec.DType == api.Bytes {
+		if spec := &q.sig.Inputs[t.index]; spec.DType.Variable() {
 			err = q.splitBytes(t, spec, part)
 		} else {
 			err = q.split(t, spec, part)
@@ -378,6 +378,9 @@ func (q *Request) splitBytes(t *tensor, spec *api.TensorSpec, part []byte) error
 			size := uint64(binary.LittleEndian.Uint32(part[at:]))
 			if size > uint64(len(part)-at-4) {
 				return api.Errorf(api.InvalidArgument, "input %q: binary element %d has a length of %d bytes, and %d are left", spec.Name, int64(i)*elements+e, size, len(part)-at-4)
+			}
+			if spec.DType == api.String && !utf8.Valid(part[at+4:at+4+int(size)]) {
+				return api.Errorf(api.InvalidArgument, "input %q: binary element %d is not valid UTF-8, which a string is", spec.Name, int64(i)*elements+e)
 			}
 			at += 4 + int(size)
 		}

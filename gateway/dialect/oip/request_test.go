@@ -238,7 +238,7 @@ func TestParseErrors(t *testing.T) {
 		{fixed, x(`[1,2]`, `"data":[[1,2],[3,4]]`), nil, `inputs[0].data: expected 1 rows, found more`, 400},
 		{fixed, x(`[2,2]`, `"data":[[1,2],3,4]`), nil, `inputs[0].data[1]: expected an array, found 3`, 400},
 		{fixed, x(`[2,2]`, `"data":[1,2,[3,4]]`), nil, `inputs[0].data[2]: expected a number, found an array`, 400},
-		{fixed, x(`[2,2]`, `"data":[[1,2],[null,4]]`), nil, `inputs[0].data[1][0]: expected a number, found null`, 400},
+		{fixed, x(`[2,2]`, `"data":[[1,2],[nul,4]]`), nil, `inputs[0].data[1][0]: expected a number, found nul`, 400},
 		{fixed, x(`[1,2]`, `"data":"AAAA"`), nil, `inputs[0].data: expected an array, found "AAAA"`, 400},
 		{fixed, x(`[1,2]`, `"data":`+strings.Repeat("[", 100000)), nil, `inputs[0].data[0][0]: expected a number, found an array`, 400},
 		{fixed, `{"inputs":[{"data":` + strings.Repeat("[", 100000), nil, `inputs[0]: nested too deeply: expected at most 64 levels`, 400},

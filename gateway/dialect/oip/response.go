@@ -102,7 +102,7 @@ func (c *column) measure(output func(query, tensor int) *api.Value) error {
 			return api.Errorf(api.Internal, "output %q: the value of query %d does not fit its shape %s", c.spec.Name, q, api.ShapeString(c.dims))
 		}
 		c.binarySize += int64(len(v.Data))
-		if c.spec.DType == api.Bytes && len(c.dims) == 0 {
+		if c.spec.DType.Variable() && len(c.dims) == 0 {
 			c.binarySize += 4
 		}
 	}
@@ -111,7 +111,7 @@ func (c *column) measure(output func(query, tensor int) *api.Value) error {
 
 // holds reports whether a value's data has the length of its elements.
 func (c *column) holds(v *api.Value) bool {
-	if c.spec.DType != api.Bytes {
+	if !c.spec.DType.Variable() {
 		return int64(len(v.Data)) == c.elements*int64(c.spec.DType.Size())
 	}
 	if len(c.dims) == 0 {
@@ -193,7 +193,7 @@ func (c *column) appendJSON(dst []byte, output func(query, tensor int) *api.Valu
 func (c *column) appendBinary(dst []byte, output func(query, tensor int) *api.Value) []byte {
 	for q := range c.n {
 		v := output(q, c.index)
-		if c.spec.DType == api.Bytes && len(c.spec.Shape) == 0 {
+		if c.spec.DType.Variable() && len(c.spec.Shape) == 0 {
 			dst = binary.LittleEndian.AppendUint32(dst, uint32(len(v.Data)))
 		}
 		dst = append(dst, v.Data...)

@@ -76,7 +76,7 @@ func newWriter(spec api.TensorSpec, v api.Value) (w writer, ok bool) {
 	if n < 0 || len(w.dims) != len(spec.Shape) || !spec.DType.Valid() {
 		return w, false
 	}
-	if spec.DType == api.Bytes {
+	if spec.DType.Variable() {
 		ok = len(w.dims) == 0 || checkElements(v.Data, n)
 	} else {
 		ok = int64(len(v.Data)) == n*int64(w.size)
@@ -130,7 +130,7 @@ func (w *writer) level(dst []byte, k int) []byte {
 }
 
 func (w *writer) element(dst []byte) []byte {
-	if w.dtype != api.Bytes {
+	if !w.dtype.Variable() {
 		dst = AppendElement(dst, w.dtype, w.data)
 		w.data = w.data[w.size:]
 		return dst
@@ -139,6 +139,9 @@ func (w *writer) element(dst []byte) []byte {
 	if len(w.dims) > 0 {
 		n := 4 + binary.LittleEndian.Uint32(item)
 		item, w.data = item[4:n], item[n:]
+	}
+	if w.dtype == api.String {
+		return AppendString(dst, item)
 	}
 	dst = append(dst, '"')
 	dst = base64.StdEncoding.AppendEncode(dst, item)

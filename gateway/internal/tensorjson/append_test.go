@@ -46,6 +46,8 @@ func TestAppendValue(t *testing.T) {
 		{api.Int32, []int64{-1, -1, -1}, api.Value{Dims: []int64{1, 2, 0}}, "[[[],[]]]"},
 		{api.Bytes, nil, api.Value{Data: []byte("\x00\xff")}, `"AP8="`},
 		{api.Bytes, nil, api.Value{}, `""`},
+		{api.String, nil, api.Value{Data: []byte("pos \"é\"\n")}, `"pos \"é\"\n"`},
+		{api.String, []int64{-1}, api.Value{Data: elements("a", "", "bcd"), Dims: []int64{3}}, `["a","","bcd"]`},
 		{api.Bytes, []int64{-1}, api.Value{Data: elements("a", "", "bcd"), Dims: []int64{3}}, `["YQ==","","YmNk"]`},
 		{api.Bytes, []int64{2}, api.Value{Data: elements("a", "b"), Dims: []int64{2}}, `["YQ==","Yg=="]`},
 		// Values that contradict their specs.

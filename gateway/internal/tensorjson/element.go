@@ -23,7 +23,7 @@ func (r *Reader) run(dst []byte, dtype api.DType, lengthPrefixed bool, limit, ba
 			at := len(dst)
 			dst = append(dst, 0, 0, 0, 0)
 			r.PushIndex(base + n)
-			if dst, err = r.appendBytes(dst); err != nil {
+			if dst, err = r.appendVariable(dst, dtype); err != nil {
 				return dst, n, err
 			}
 			r.Pop()
@@ -136,12 +136,12 @@ func (r *Reader) scalar(dst []byte, dtype api.DType, place int) ([]byte, error) 
 	switch dtype {
 	case api.Float32, api.Float64, api.Float16:
 		return r.float(dst, dtype, place)
-	case api.Bytes:
+	case api.Bytes, api.String:
 		if place > 0 { // a batch of rank 0: elements without lengths
 			r.PushIndex(place - 1)
 			defer r.Pop()
 		}
-		return r.appendBytes(dst)
+		return r.appendVariable(dst, dtype)
 	case api.Bool:
 		if c == 't' || c == 'f' {
 			v, err := r.Bool()
@@ -227,8 +227,15 @@ func (r *Reader) float(dst []byte, dtype api.DType, place int) ([]byte, error) {
 	return binary.LittleEndian.AppendUint16(dst, f16), nil
 }
 
-// token reads NaN, Infinity or -Infinity if the dialect permits them.
+// missing is the NaN without a payload, which other languages have too.
+var missing = math.Float64frombits(0x7ff8000000000000)
+
+// token reads null, which is NaN: a missing value. It reads NaN, Infinity or -Infinity if the dialect permits them.
 func (r *Reader) token() (float64, bool) {
+	if hasPrefix(r.body, r.pos, "null") {
+		r.pos += len("null")
+		return missing, true
+	}
 	if !r.NonFinite {
 		return 0, false
 	}

@@ -7,6 +7,8 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
+
+	"github.com/xebec-serving/xebec/api"
 )
 
 // stringSpan is a string literal between its quotes: body[start:end].
@@ -188,6 +190,22 @@ func (r *Reader) unescape(dst []byte, s stringSpan) ([]byte, error) {
 		dst = append(dst, c)
 	}
 	return dst, nil
+}
+
+// appendText reads one element of a string tensor.
+func (r *Reader) appendText(dst []byte) ([]byte, error) {
+	if r.Peek() != '"' {
+		return dst, r.Expected("a string")
+	}
+	return r.appendString(dst)
+}
+
+// appendVariable reads one element of a type whose elements vary in size.
+func (r *Reader) appendVariable(dst []byte, dtype api.DType) ([]byte, error) {
+	if dtype == api.String {
+		return r.appendText(dst)
+	}
+	return r.appendBytes(dst)
 }
 
 // appendBytes reads one element of a BYTES tensor: a string, for its UTF-8 bytes, or {"b64": "…"}.

@@ -150,7 +150,7 @@ func (r *Reader) flat(queries [][]api.Value, input int, columnSpec *api.TensorSp
 			}
 			r.pos++
 		}
-		lengthPrefixed := columnSpec.DType == api.Bytes && len(columnSpec.Shape) > 0
+		lengthPrefixed := columnSpec.DType.Variable() && len(columnSpec.Shape) > 0
 		var n int
 		var err error
 		v.Data, n, err = r.run(v.Data, columnSpec.DType, lengthPrefixed, items, found)
@@ -185,7 +185,7 @@ type tensor struct {
 func (t *tensor) rank() int { return len(t.spec.Shape) }
 
 // lengthPrefixed reports whether elements are preceded by their lengths.
-func (t *tensor) lengthPrefixed() bool { return t.spec.DType == api.Bytes }
+func (t *tensor) lengthPrefixed() bool { return t.spec.DType.Variable() }
 
 func (t *tensor) read() error {
 	if size := t.spec.ItemBytes(); size > 0 {
@@ -367,7 +367,7 @@ func pluralOf(d api.DType) string {
 	switch d {
 	case api.Bool:
 		return "booleans"
-	case api.Bytes:
+	case api.Bytes, api.String:
 		return "strings"
 	}
 	return "numbers"
@@ -377,6 +377,8 @@ func oneOf(d api.DType) string {
 	switch d {
 	case api.Bool:
 		return "true or false"
+	case api.String:
+		return "a string"
 	case api.Bytes:
 		return "a string or {\"b64\": …}"
 	}

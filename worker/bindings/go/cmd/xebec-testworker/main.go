@@ -145,7 +145,7 @@ func zeros(b *xebec.Batch, spec *api.TensorSpec) {
 	switch {
 	case len(spec.Shape) == 0:
 		n = 0
-	case spec.DType == api.Bytes:
+	case spec.DType.Variable():
 		n *= 4 // the lengths of empty elements
 	default:
 		n *= spec.DType.Size()
