@@ -24,8 +24,10 @@ import (
 )
 
 const (
-	// DefaultCacheBytes holds a million answers of small models, and leaves a small machine most of its memory.
-	DefaultCacheBytes = 256 << 20 //xebec:limit prediction cache; `--cache`
+	// maxDefaultCacheBytes holds a million answers of small models.
+	maxDefaultCacheBytes = 256 << 20 //xebec:limit prediction cache, or an eighth of the memory if that is less; `--cache`
+	// cacheShare leaves a small machine, whose bodies and answers take up to a quarter of the memory each, enough for the rest.
+	cacheShare = 8
 	// NoPort as an address opens no port: the gateway is used in process only.
 	NoPort = "none"
 )
@@ -70,7 +72,8 @@ type Config struct {
 	// Devices names the devices that models may share and then use in turns. Nil: the NVIDIA devices of this machine, as gpu0
 	// and so on.
 	Devices []string
-	// CacheBytes bounds the prediction cache, everything in it counted; 256 MiB when 0, no cache when negative.
+	// CacheBytes bounds the prediction cache, everything in it counted. When 0 it is 256 MiB, or an eighth of the machine's memory or
+	// of the control group's limit if that is less; no cache when negative.
 	CacheBytes int64
 	// Store is where declarations and what policies learn are kept: a file, or redis://[USER:PASSWORD@]HOST:PORT[/DB], which
 	// several gateways may share. Empty: the file state.db in DataDir, or nowhere without one.
@@ -171,7 +174,8 @@ func (c Config) withDefaults() Config {
 		c.Devices = nvidiaDevices()
 	}
 	if c.CacheBytes == 0 {
-		c.CacheBytes = DefaultCacheBytes
+		found, _ := node.Detect() // what could not be read is 0, and capacity reports it
+		c.CacheBytes = defaultCache(found.TotalBytes)
 	}
 	if c.FeedbackWindow == 0 {
 		c.FeedbackWindow = query.DefaultFeedbackWindow
@@ -223,6 +227,14 @@ func (c Config) bodyMemory() int64 {
 	}
 	found, _ := node.Detect() // what could not be read is 0, and capacity reports it
 	return found.TotalBytes / bodyMemoryShare
+}
+
+// defaultCache returns the memory for the cache where the machine, or the control group, has total bytes; 0: that is not known.
+func defaultCache(total int64) int64 {
+	if total <= 0 {
+		return maxDefaultCacheBytes
+	}
+	return min(maxDefaultCacheBytes, total/cacheShare)
 }
 
 // replicaMemory is what all replicas together may take, in bytes: what the machine, or the gateway's cgroup, has for them, or more

@@ -86,7 +86,7 @@ const garbageBytes = 32 << 20
 // heapLimit is the runtime's memory limit where the machine, or the control group, has total bytes, live bytes of the heap are
 // reachable, and the runtime has fixed bytes beside the heap: half of the memory, or more where a full cache alone takes more.
 //
-// With 500 MiB, a full cache of 256 MiB, 40 MiB beside it and 15 MiB of stacks and tables the limit is 380 MiB: a collection, which looks at
+// With 500 MiB, a full cache of 256 MiB (`--cache`), 40 MiB beside it and 15 MiB of stacks and tables the limit is 380 MiB: a collection, which looks at
 // 296 MiB, comes once in 69 MiB of garbage, not all the time. Above the memory the limit has no effect: then the cache is too large.
 func heapLimit(total, live, fixed int64) int64 {
 	return max(total/heapShare, fixed+live+live/8+garbageBytes)

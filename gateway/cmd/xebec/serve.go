@@ -23,8 +23,8 @@ import (
 func (c *cli) serveCommand() *cobra.Command {
 	cfg := server.Config{Version: buildVersion().Version}
 	nodeMemory, logLevel, logFormat := "", "info", logConsole
-	maxBody, cache, epoch, logBytes := "64MiB", "256MiB", defaultEpoch, "1GiB"
-	minRate, bodyMemory := "16KiB", ""
+	maxBody, epoch, logBytes := "64MiB", defaultEpoch, "1GiB"
+	minRate, bodyMemory, cache := "16KiB", "", ""
 	canary, canaryTime := "", defaultCanaryTime
 	cmd := &cobra.Command{
 		Use:   "serve [--config FILE|DIR]",
@@ -90,11 +90,8 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			if _, err = browser.ParseHosts(cfg.AllowedHosts); err != nil {
 				return usagef("--allowed-hosts: %w", err)
 			}
-			if cfg.CacheBytes, err = parseBytes(cache, 0, maxCacheBytes); err != nil {
-				return usagef("--cache %s: %w", cache, err)
-			}
-			if cfg.CacheBytes == 0 {
-				cfg.CacheBytes = -1
+			if cfg.CacheBytes, err = memoryFlag("--cache", cache, maxCacheBytes); err != nil {
+				return err
 			}
 			if cfg.FeedbackWindow < 0 || cfg.FeedbackWindow > maxFeedbackWindow {
 				return usagef("--feedback-window %d: expected 1 to %d queries, or 0 for no feedback by query id", cfg.FeedbackWindow, maxFeedbackWindow)
@@ -186,7 +183,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.Float64Var(&cfg.NodeCPU, "node-cpu", 0, "cores that this machine has for replicas (default what the system reports)")
 	flags.StringVar(&nodeMemory, "node-memory", "", "memory that this machine has for replicas, in bytes or with KiB, MiB, GiB (default what the system reports, less a reserve)")
 	flags.StringVar(&cfg.Docker, "docker", "", "Docker engine of this host for models with an image: unix:///PATH (default DOCKER_HOST, else unix:///var/run/docker.sock)")
-	flags.StringVar(&cache, "cache", cache, "memory for the prediction cache, in bytes or with KiB, MiB, GiB; 0 turns it off")
+	flags.StringVar(&cache, "cache", "", "memory for the prediction cache, in bytes or with KiB, MiB, GiB; 0 turns it off (default 256MiB, or an eighth of the memory of the machine or of its control group if that is less)")
 	flags.StringVar(&cfg.Store, "store", "", "store of declarations and learned state: a file, or redis://[USER:PASSWORD@]HOST:PORT[/DB], which gateways may share (XEBEC_STORE) (default state.db in --data-dir)")
 	flags.IntVar(&cfg.FeedbackWindow, "feedback-window", query.DefaultFeedbackWindow, "how many recent queries feedback can name by query_id; 0 for none")
 	flags.IntVar(&cfg.Contexts, "contexts", learned.DefaultContexts, "how many contexts of each function are kept in memory; the others wait in the store")
@@ -209,16 +206,23 @@ func edgeFlags(cfg *server.Config, minRate, bodyMemory string) (err error) {
 	if cfg.MinRate == 0 {
 		cfg.MinRate = -1
 	}
-	if bodyMemory == "" {
-		return nil
+	cfg.BodyMemoryBytes, err = memoryFlag("--body-memory", bodyMemory, maxBodyMemory)
+	return err
+}
+
+// memoryFlag reads a flag whose default follows the memory of the machine: a Config has 0 for that, and -1 for the flag's 0.
+func memoryFlag(name, text string, most int64) (int64, error) {
+	if text == "" {
+		return 0, nil
 	}
-	if cfg.BodyMemoryBytes, err = parseBytes(bodyMemory, 0, maxBodyMemory); err != nil {
-		return usagef("--body-memory %s: %w", bodyMemory, err)
+	n, err := parseBytes(text, 0, most)
+	if err != nil {
+		return 0, usagef("%s %s: %w", name, text, err)
 	}
-	if cfg.BodyMemoryBytes == 0 {
-		cfg.BodyMemoryBytes = -1
+	if n == 0 {
+		return -1, nil
 	}
-	return nil
+	return n, nil
 }
 
 // Bounds of flags, which catch typing errors. A remembered query takes a few hundred bytes, and so does a context in
