@@ -29,6 +29,7 @@ type conn struct {
 
 	reader *reader      // of a request that has come in part, while no goroutine has the connection
 	since  atomic.Int64 // when it began to wait for a request
+	begun  atomic.Bool  // something of a request has come, and its handler was not called
 	served bool         // it had a request
 	waits  bool         // the handler of the pending answer waits for the release of the body that its request has borrowed
 	quick  bool         // its handler runs on the poller: it must not block

@@ -59,7 +59,8 @@
 // connection against its own limit before it answers that it has it, and until then it is this one's. Connections with TLS or HTTP/2, and
 // all where that process takes none, close with their next answer.
 //
-// Shutdown stops accepting, waits until every accepted request is answered, and closes the connections. When a client
+// Shutdown stops accepting, waits until every accepted request is answered, and closes the connections. Answers sent meanwhile close theirs;
+// a connection without an answer is closed when it has been silent for a second, and nothing of a request has come on it. When a client
 // disconnects, its queued queries are cancelled.
 //
 // # What it never does

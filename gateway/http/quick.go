@@ -94,6 +94,7 @@ func (c *conn) Input(in []byte, now api.Nanos) {
 			}
 			if int(h.Length) > len(in) {
 				if r.body = c.takeBody(r, now); r.body == nil {
+					c.begun.Store(true)
 					c.awaitRoom(r, in, now)
 					return
 				}
@@ -128,6 +129,7 @@ func (c *conn) Input(in []byte, now api.Nanos) {
 // awaitMore leaves a request that has come in part with the poller. The rest of its body is read straight to its place.
 func (c *conn) awaitMore(r *reader) {
 	c.reader = r
+	c.begun.Store(!r.parser.Waiting())
 	if r.readsBody() && c.Len() == 0 { // what was kept comes first
 		have, length := len(r.body.bytes), int(r.parser.Head().Length)
 		c.Place(r.body.bytes[have:min(length, have+placedBytes)])
@@ -194,6 +196,9 @@ func (c *conn) serveQuickly(r *reader, rest []byte, now api.Nanos) {
 // rest begins the time in which the next request must begin.
 func (c *conn) rest(now api.Nanos) {
 	c.served = true
+	if c.begun.Load() {
+		c.begun.Store(false)
+	}
 	c.since.Store(int64(now))
 	if limit := c.server.edge.loop.limits.Idle; limit > 0 {
 		c.Alarm(now + limit)
@@ -261,6 +266,7 @@ func (c *conn) lend(r *reader, rest []byte, at stage, f *http1.Failure) {
 	c.Place(nil)
 	c.Keep(rest)
 	c.Take()
+	c.begun.Store(at == between || at == headed)
 	if at == whole || at == answered {
 		r.loop.answering.Add(1) // until step has ended
 	}
@@ -288,6 +294,7 @@ func (c *conn) work(r *reader, at stage, f *http1.Failure) {
 			return
 		}
 		r.parser.Again(now)
+		c.begun.Store(true)
 		at, f = between, nil
 	}
 	if r.parked {

@@ -79,6 +79,8 @@ type Server struct {
 	functions functionRoutes // that pages may ask for
 	edge      *Edge
 	pollers   atomic.Pointer[poll.Group] // of connections in clear text, from Serve on
+	// lastWord and lastAnswers are the constants, except in tests.
+	lastWord, lastAnswers time.Duration
 	// nonBlocking are the paths, in Hertz's syntax, whose POST never blocks.
 	nonBlocking map[string]bool
 
@@ -118,7 +120,7 @@ func New(cfg Config) (*Server, error) {
 	routes := []dialect.Route{
 		{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}, {Method: "GET", Path: "/openapi.yaml", Serve: Description()},
 	}
-	s := &Server{cfg: cfg, served: make(chan struct{}), polling: make(chan struct{}), handovers: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}, encrypted: map[*trackedConn]struct{}{}, nonBlocking: map[string]bool{}}
+	s := &Server{cfg: cfg, lastWord: lastWord, lastAnswers: lastAnswers, served: make(chan struct{}), polling: make(chan struct{}), handovers: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}, encrypted: map[*trackedConn]struct{}{}, nonBlocking: map[string]bool{}}
 	for _, d := range cfg.Dialects {
 		for _, r := range d.Routes(cfg.Path) {
 			routes = append(routes, r)
@@ -263,10 +265,13 @@ func (s *Server) AwaitClosed(ctx context.Context) error {
 }
 
 // Shutdown stops accepting, waits until every accepted request is answered or ctx is done, and closes the connections.
-// Answers sent meanwhile close their connection.
+// Answers sent meanwhile close their connection. Clients that have had an answer just now get the time to send another request.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.CloseAfterAnswers()
 	s.endHandovers()
+	if l, ok := s.cfg.Listener.(interface{ Drain() }); ok {
+		l.Drain()
+	}
 	stopping, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	go func() {
@@ -280,6 +285,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if http2 != nil {
 		http2.Shutdown(ctx)
 	}
+	s.awaitAccepted(ctx)
+	s.awaitLastWords(ctx)
 	err := s.cfg.Path.Drain(ctx)
 	s.awaitAnswers(ctx, http2)
 	s.CloseQuiet(ctx)
@@ -293,13 +300,62 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
+// lastWord is how long a connection must have been silent before it is closed. A client that sends more often learns from an answer that its
+// connection closes, and loses no request: one that meets the end of its connection on the way is lost.
+const lastWord = time.Second //xebec:limit silence after which a gateway that stops closes a connection; sooner only with an answer
+
+// awaitAccepted waits until the last connection that was accepted is tracked.
+func (s *Server) awaitAccepted(ctx context.Context) {
+	if t, ok := s.transport.(*transporter); ok {
+		select {
+		case <-t.accepted:
+		case <-s.served:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// awaitLastWords waits until no connection has had an answer, or was accepted, within lastWord. Answers close their connections meanwhile, so it
+// takes no longer than that.
+func (s *Server) awaitLastWords(ctx context.Context) {
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+	for s.spokeJustNow() {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// spokeJustNow reports whether a connection may wait for a request, and has not waited for longer than lastWord.
+func (s *Server) spokeJustNow() bool {
+	justNow := func(since *atomic.Int64) bool {
+		return s.edge.loop.now()-api.Nanos(since.Load()) < api.Nanos(s.lastWord)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if justNow(&c.since) {
+			return true
+		}
+	}
+	for c := range s.encrypted {
+		if justNow(&c.since) {
+			return true
+		}
+	}
+	return false
+}
+
 // lastAnswers bounds how long the end waits for clients that take their last answers, and for those of HTTP/2 to leave.
 const lastAnswers = 3 * time.Second //xebec:limit time for clients to take their last answers when the gateway stops
 
-// CloseQuiet closes the connections, except encrypted ones. A request that a client has sent on one of them just now is answered first, as
+// CloseQuiet closes the connections, except encrypted ones. A request of which something has come is answered first, as
 // long as ctx and lastAnswers allow: closing on it would reset the connection. No connections may be accepted any more.
 func (s *Server) CloseQuiet(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lastAnswers)
+	ctx, cancel := context.WithTimeout(ctx, s.lastAnswers)
 	defer cancel()
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
@@ -310,7 +366,7 @@ func (s *Server) CloseQuiet(ctx context.Context) {
 		left := len(s.conns)
 		if over || s.edge.answering.Load() == 0 && s.cfg.Path.Open() == 0 {
 			for c := range s.conns {
-				if over || !c.Unread() {
+				if over || !c.begun.Load() && !c.Unread() {
 					closing = append(closing, c)
 				}
 			}
@@ -332,7 +388,7 @@ func (s *Server) CloseQuiet(ctx context.Context) {
 // awaitAnswers waits until handlers have written the answers that the path has given them. The answers that other goroutines
 // write are a part of Drain.
 func (s *Server) awaitAnswers(ctx context.Context, http2 *h2.Server) {
-	ctx, cancel := context.WithTimeout(ctx, lastAnswers)
+	ctx, cancel := context.WithTimeout(ctx, s.lastAnswers)
 	defer cancel()
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()

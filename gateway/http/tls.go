@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/cloudwego/hertz/pkg/app"
 	"github.com/cloudwego/hertz/pkg/common/config"
@@ -93,7 +94,8 @@ func (l *tracked) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &trackedConn{c, l.server}
+	t := &trackedConn{Conn: c, server: l.server}
+	t.spoke()
 	l.server.mu.Lock()
 	defer l.server.mu.Unlock()
 	l.server.encrypted[t] = struct{}{}
@@ -103,6 +105,21 @@ func (l *tracked) Accept() (net.Conn, error) {
 type trackedConn struct {
 	net.Conn
 	server *Server
+	since  atomic.Int64 // when it was accepted, or something came or went
+}
+
+func (c *trackedConn) spoke() { c.since.Store(int64(c.server.edge.loop.now())) }
+
+func (c *trackedConn) Read(b []byte) (n int, err error) {
+	n, err = c.Conn.Read(b)
+	c.spoke()
+	return n, err
+}
+
+func (c *trackedConn) Write(b []byte) (n int, err error) {
+	n, err = c.Conn.Write(b)
+	c.spoke()
+	return n, err
 }
 
 func (c *trackedConn) Close() error {

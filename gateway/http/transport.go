@@ -20,12 +20,13 @@ type transporter struct {
 	listener net.Listener
 	once     sync.Once
 	closed   chan struct{} // the listener is closed
+	accepted chan struct{} // no connection is adopted any more
 	done     chan struct{} // no connection needs a poller any more
 	end      sync.Once
 }
 
 func (s *Server) newTransporter(o *config.Options) network.Transporter {
-	t := &transporter{server: s, listener: o.Listener, closed: make(chan struct{}), done: make(chan struct{})}
+	t := &transporter{server: s, listener: o.Listener, closed: make(chan struct{}), accepted: make(chan struct{}), done: make(chan struct{})}
 	s.transport = t
 	return t
 }
@@ -52,7 +53,9 @@ func (t *transporter) ListenAndServe(network.OnData) error {
 	defer pollers.Close()
 	t.server.pollers.Store(pollers)
 	close(t.server.polling)
-	if err := poll.Accept(ln, t.closed, t.server.adopt); err != nil {
+	err = poll.Accept(ln, t.closed, t.server.adopt)
+	close(t.accepted)
+	if err != nil {
 		return fmt.Errorf("listen on %s: %w", t.listener.Addr(), err)
 	}
 	<-t.done

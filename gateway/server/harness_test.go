@@ -130,6 +130,7 @@ func listening(t *testing.T, cfg Config) (s *Server, stop func()) {
 	stop = sync.OnceFunc(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 		defer cancel()
+		http.DefaultClient.CloseIdleConnections() // the gateway would wait for them
 		if err := s.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}

@@ -35,13 +35,14 @@ func (s *Server) listen() (err error) {
 		if ln == nil {
 			ln = s.cfg.Listeners.Functions
 		}
+		shared := ln != nil // with the process that has opened it
 		if ln == nil {
-			if ln, err = net.Listen("tcp", s.cfg.Listen); err != nil {
+			if ln, err = accept.Listen(s.cfg.Listen); err != nil {
 				return fmt.Errorf("listen on the function port: %w; is another gateway running? --listen chooses another address", err)
 			}
 		}
 		s.onClose(func() error { ln.Close(); return nil })
-		bound := accept.Config{Report: s.notAccepted("functions")}
+		bound := accept.Config{Report: s.notAccepted("functions"), Shared: shared}
 		if s.functionTLS, err = s.cfg.functionTLS(s.log); err != nil {
 			return err
 		}

@@ -25,6 +25,8 @@ const (
 type Config struct {
 	// Connections is how many may be open at a time; 0: any number. Only Accept counts them, not what Pollable returns.
 	Connections int
+	// Shared says that another process may have the socket too, and accept from it later.
+	Shared bool
 	// Report is told how many connections could not be accepted since the last report, and the newest reason. The goroutine that
 	// accepts calls it.
 	Report func(failed uint64, newest error)

@@ -262,6 +262,7 @@ func tail(text string, lines int) string {
 // stop asks the gateway to end and checks that it ends with status 0, without a data race, and leaves no process.
 func (g *gateway) stop() {
 	g.t.Helper()
+	g.client.CloseIdleConnections() // the gateway would wait for them
 	if err := g.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		g.t.Errorf("SIGTERM: %v", err)
 	}
