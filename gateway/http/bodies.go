@@ -74,6 +74,9 @@ func (b *Bodies) Return(n int) {
 // Used returns how many bytes are reserved.
 func (b *Bodies) Used() int64 { return b.used.Load() }
 
+// Waiting returns how many bodies wait for room.
+func (b *Bodies) Waiting() int { return int(b.turns.waiting.Load()) }
+
 // room returns how many bytes of the budget are left.
 func (b *Bodies) room() int64 {
 	if b.limit <= 0 {

@@ -66,6 +66,22 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// What the metric shows rises with each body that waits, and falls when one has room or gives up.
+func TestBodiesWaiting(t *testing.T) {
+	w := &waitingRoom{t: t, b: NewBodies(100)}
+	for _, s := range []struct {
+		do      func()
+		waiting int
+	}{
+		{func() { w.comes(80) }, 0}, {func() { w.comes(50) }, 1}, {func() { w.comes(70) }, 2}, {func() { w.comes(1) }, 3},
+		{func() { w.leaves(2) }, 2}, {func() { w.goes(0) }, 0},
+	} {
+		if s.do(); w.b.Waiting() != s.waiting {
+			t.Errorf("%d bodies are said to wait, expected %d", w.b.Waiting(), s.waiting)
+		}
+	}
+}
+
 // waitingRoom is a number of bodies, by the order in which they came.
 type waitingRoom struct {
 	t     *testing.T

@@ -130,6 +130,7 @@ func (s *Server) loops() (l obs.LoopSample) {
 		l.PollWaits, l.PollReads, l.PollWrites = c.Waits, c.Reads, c.Writes
 	}
 	l.BellsRung, l.BellsReceived = bells(s.transport)
+	l.BodiesWaiting = s.bodies.Waiting()
 	return l
 }
 

@@ -35,10 +35,12 @@ type Snapshot struct {
 	Loops       LoopSample
 }
 
-// LoopSample counts what moves requests between clients, the gateway and replicas on its host. No count ever falls.
+// LoopSample counts what moves requests between clients, the gateway and replicas on its host. No count ever falls;
+// BodiesWaiting is no count.
 type LoopSample struct {
 	PollWaits, PollReads, PollWrites uint64
 	BellsRung, BellsReceived         uint64
+	BodiesWaiting                    int // for room in the memory for bodies, now
 }
 
 // FunctionSample describes one function.
@@ -171,6 +173,7 @@ var (
 	pollWaits      = desc("http_poll_waits_total", "Looks of the function port's pollers (clear text) for connections that are ready. Far more than requests: wake-ups for little.")
 	pollReads      = desc("http_poll_reads_total", "Reads from the function port's connections in clear text.")
 	pollWrites     = desc("http_poll_writes_total", "Writes to the function port's connections in clear text.")
+	bodiesWaiting  = desc("http_bodies_waiting", "Bodies of requests to the function port (clear text) that wait up to a second for room in --body-memory.")
 	bellsRung      = desc("replica_bells_rung_total", "Wake-ups of sleeping replicas on the gateway's host. One wake-up may be for several batches.")
 	bellsReceived  = desc("replica_bells_received_total", "Wake-ups of the gateway by replicas on its host.")
 	fnRequests     = desc("function_requests_total", "Requests to functions, by the code of their first query that did not end in ok, also where the caller got a default.", "function", "code")
@@ -220,7 +223,7 @@ var (
 	stateLost      = desc("policy_lost_updates_total", "Changes that will never be written because too many were waiting.")
 	stateErrors    = desc("policy_store_errors_total", "Calls of the store that failed.")
 	stateAway      = desc("policy_store_away", "1 while the store does not answer.")
-	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, pollWaits, pollReads, pollWrites, bellsRung, bellsReceived, fnRequests, fnQueries, fnLatency, fnSLO, modelRequests, modelLatency, modelQueries, modelQueue,
+	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, pollWaits, pollReads, pollWrites, bodiesWaiting, bellsRung, bellsReceived, fnRequests, fnQueries, fnLatency, fnSLO, modelRequests, modelLatency, modelQueries, modelQueue,
 		modelBatch, modelWorker, modelBatches, modelRetries, modelIsolated, replicaStarts, replicaExits, modelReplicas, modelQueued, modelInFlight,
 		modelHedged, modelHedgeWins, fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
 		fnFeedback, fnShare, fnLoss, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
@@ -273,6 +276,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count(pollWaits, s.Loops.PollWaits)
 	count(pollReads, s.Loops.PollReads)
 	count(pollWrites, s.Loops.PollWrites)
+	gauge(bodiesWaiting, float64(s.Loops.BodiesWaiting))
 	count(bellsRung, s.Loops.BellsRung)
 	count(bellsReceived, s.Loops.BellsReceived)
 	count(schedEpochs, s.Epochs)
