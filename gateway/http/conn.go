@@ -151,11 +151,23 @@ func (c *conn) finishCompressed(call *dialect.Call, held *heldAnswer) {
 }
 
 // finish writes the rest of an answer on a goroutine of its own, and releases the call, in which the memory of a large answer does not stay.
+// A small one needs room from here on if the socket does not take it: its client has not read what came before. Without room it is cut off.
 func (c *conn) finish(call *dialect.Call, held *heldAnswer, head, body []byte) {
-	if err := c.server.edge.writePaced(&c.Socket, held, head, body); err != nil {
+	room := true
+	if held == nil {
+		n, gone := c.Send(head)
+		if head = head[n:]; len(head) > 0 && !gone {
+			held = c.server.edge.hold(c, answerBytes(call))
+			room = held != nil
+		}
+	}
+	if !room {
+		c.server.cfg.Refusals.count(http1.NoRoom)
+		_ = c.Close()
+	} else if err := c.server.edge.writePaced(&c.Socket, held, head, body); err != nil {
 		_ = c.Close()
 	}
-	if held != nil {
+	if held != nil || !room {
 		call.Answer.Wire, call.Answer.Body = nil, nil
 	}
 	held.Release()

@@ -1,6 +1,8 @@
 package http
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -13,8 +15,12 @@ import (
 )
 
 const (
-	// largeAnswer is the size from which an answer needs room. The socket mostly takes smaller ones at once.
-	largeAnswer = 64 << 10 //xebec:limit answers above this count against the memory for answers, which is as much as `--body-memory`
+	// largeAnswer is the size from which an answer needs room before it is written. The socket mostly takes smaller ones at once; where it
+	// does not, they need room from then on.
+	largeAnswer = 64 << 10 //xebec:limit answers above this count against the memory for answers, which is as much as `--body-memory`; smaller ones once their client does not take them
+	// blockingAnswer is that size where a goroutine writes, and waits while the socket is full: with TLS, and on the admin port. In HTTP/2 it
+	// is h2's own. Below it the goroutine itself takes more.
+	blockingAnswer = 4 << 10 //xebec:limit the same, with TLS, in HTTP/2 and on the admin port
 	// stalledAfter is how long a client may take nothing before its connection is cut for the sake of another answer.
 	stalledAfter = 2 * time.Second //xebec:limit an unread answer that stalls this long is cut when others need its memory
 )
@@ -56,23 +62,21 @@ func (u *unread) take(bytes int64, now time.Time, end func()) *heldAnswer {
 
 // cutStalled makes room for so many bytes, and reports whether it could; otherwise it cuts none. Its caller holds the lock.
 func (u *unread) cutStalled(bytes int64, now time.Time) bool {
-	stalled := func(h *heldAnswer) bool { return !h.isCut && now.Sub(h.moved) >= stalledAfter }
+	var idle []*heldAnswer
 	left := u.used
 	for h := range u.held {
-		if stalled(h) {
+		if !h.isCut && now.Sub(h.moved) >= stalledAfter {
+			idle = append(idle, h)
 			left -= h.bytes
 		}
 	}
 	if left > 0 && left+bytes > u.limit {
 		return false
 	}
+	slices.SortFunc(idle, func(a, b *heldAnswer) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), a.moved.Compare(b.moved)) })
 	for u.used > 0 && u.used+bytes > u.limit {
-		var most *heldAnswer
-		for h := range u.held {
-			if stalled(h) && (most == nil || h.bytes > most.bytes || h.bytes == most.bytes && h.moved.Before(most.moved)) {
-				most = h
-			}
-		}
+		most := idle[0]
+		idle = idle[1:]
 		most.isCut = true
 		u.used -= most.bytes
 		most.end()
@@ -117,7 +121,7 @@ func (e *Edge) hold(c network.Conn, bytes int64) *heldAnswer {
 // holdAnswer returns room for the answer that Hertz will write, if it is large. Without room it replaces the answer by a refusal.
 func (r *reader) holdAnswer() *heldAnswer {
 	a, l := &r.rc.Response, r.loop
-	if a.GetHijackWriter() != nil || a.IsBodyStream() || a.SkipBody || len(a.BodyBytes()) <= largeAnswer {
+	if a.GetHijackWriter() != nil || a.IsBodyStream() || a.SkipBody || len(a.BodyBytes()) <= blockingAnswer {
 		return nil
 	}
 	h := l.hold(r.conn, int64(cap(a.BodyBytes())))

@@ -156,7 +156,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	head := r.Method == http.MethodHead
 	var held Held
-	if n := cap(c.Response.Body()); !head && s.options.Hold != nil && len(c.Response.Body()) > writeBytes {
+	if n := cap(c.Response.Body()); !head && s.options.Hold != nil && len(c.Response.Body()) > heldBytes {
 		conn, _ := r.Context().Value(connKey{}).(network.Conn)
 		if held = s.options.Hold(conn, n); held == nil {
 			c.Response.Reset()
@@ -320,8 +320,12 @@ func (s *Server) answer(w http.ResponseWriter, c *app.RequestContext, head bool,
 	}
 }
 
-// writeBytes of an answer are written at a time.
-const writeBytes = 64 << 10
+const (
+	// writeBytes of an answer are written at a time.
+	writeBytes = 64 << 10
+	// heldBytes is the size from which an answer needs room while it is written: a client may open many streams and take nothing.
+	heldBytes = 4 << 10
+)
 
 // write writes an answer. The client must take it at the lowest rate: pings, which http2 sends by itself, do not show that.
 func (o *Options) write(w http.ResponseWriter, body []byte, held Held) {
