@@ -122,6 +122,13 @@ func TestAnswersWithoutRoomAreRefused(t *testing.T) {
 			if status, _, _ := ask("/f/predict", raw, 1000); status != 200 {
 				t.Errorf("a small answer is refused with %d", status)
 			}
+			medium := 503 // a goroutine would wait for the client
+			if name == "HTTP/1.1" || name == "HTTP/1.1, compressed" {
+				medium = 200 // until the socket does not take it
+			}
+			if status, _, _ := ask("/f/predict", raw, 10_000); status != medium {
+				t.Errorf("an answer of 10 kB: %d, expected %d", status, medium)
+			}
 			if status, retry, text := ask("/f/predict", raw, 200<<10); status != 503 || retry == "" || !strings.Contains(text, `"code":"overloaded"`) {
 				t.Errorf("%d, Retry-After %q, %.200s", status, retry, text)
 			}
