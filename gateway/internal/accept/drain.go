@@ -12,8 +12,8 @@ const (
 	// handshakes is how long connections that have begun may take to be there. Those that begin meanwhile are attempted again by their
 	// clients after a second, and find the socket closed.
 	handshakes = 20 * time.Millisecond //xebec:limit time for connections that have begun when a port is about to close
-	// queued bounds the wait for connections that cannot be accepted.
-	queued = 200 * time.Millisecond //xebec:limit time to accept what waits when a port is about to close
+	// queued bounds the wait for connections that cannot be accepted. Mostly none wait.
+	queued = 2 * time.Second //xebec:limit time to accept what waits when a port is about to close
 )
 
 // Listen opens a TCP port that Drain can end. It does not speak multipath TCP, as Go's listeners do: the kernel takes no filter for that.
