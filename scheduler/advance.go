@@ -92,7 +92,7 @@ func (m *Machine) expireQueued() {
 		}
 	}
 	for m.retries.first() <= m.now {
-		it := m.takeFrom(&m.retries)
+		it := m.takeRetry()
 		code := api.DeadlineExceeded
 		if it.failed != api.OK {
 			code = it.failed

@@ -40,7 +40,7 @@ func (m *Machine) dispatch() {
 	for m.ready > 0 && m.queuedItems() > 0 {
 		r := m.pickIdle()
 		if r == nil && m.retries.len() == 0 && m.live > 0 {
-			r = m.pickBusy() // lost queries wait for an idle replica, and late ones are not urgent
+			r = m.pickBusy() // queries that travel alone wait for an idle replica, and late ones are not urgent
 		}
 		if r == nil {
 			break
@@ -67,11 +67,10 @@ func (m *Machine) dispatchTo(r *replica) bool {
 	if !alone && m.send(r) {
 		return true
 	}
-	if m.retries.len() == 0 || len(r.flights) > 0 {
+	if m.retries.len() == 0 || !m.mayBegin(r) {
 		return false
 	}
-	m.sendAlone(r) // the most urgent one, or all others are too urgent for r
-	return true
+	return m.sendAlone(r) // the most urgent one, or all others are too urgent for r
 }
 
 // earliest is the first deadline of all sub-queues.
@@ -109,10 +108,10 @@ func (m *Machine) fills(r *replica) bool {
 	return m.live >= m.capOf(r) || m.liveBytes >= m.cfg.Batching.MaxBatchBytes
 }
 
-// mayBegin reports whether r would begin a further batch at once. While a lost query waits, only a replica without work
-// would: otherwise it might never get one for itself.
+// mayBegin reports whether r would begin a further batch at once. While a query waits that may have killed a replica, only
+// a replica without work would: otherwise it might never get one for itself.
 func (m *Machine) mayBegin(r *replica) bool {
-	return len(r.flights) == 0 || r.idle() && m.retries.len() == 0
+	return len(r.flights) == 0 || r.idle() && m.suspects == 0
 }
 
 // pickIdle picks the idle replica that would finish first with the waiting queries; of equals, the one that became
@@ -230,12 +229,22 @@ func (m *Machine) eager(r *replica) bool {
 	return r.profile.known() && r.profile.intercept <= float64(m.eagerNanos)
 }
 
-// sendAlone sends the most urgent of the lost queries in a batch of its own.
-func (m *Machine) sendAlone(r *replica) {
-	fl := m.newFlight()
-	fl.alone = true
-	fl.add(m.takeFrom(&m.retries))
-	m.launch(r, fl)
+// sendAlone sends the most urgent of the queries that must travel alone. It ends those on the way that failed with their
+// batch and would be late, and reports whether it has sent one.
+func (m *Machine) sendAlone(r *replica) bool {
+	for m.retries.len() > 0 {
+		it := m.takeRetry()
+		if it.failed != api.OK && !m.canRepeat(it) {
+			m.finish(it, it.failed)
+			continue
+		}
+		fl := m.newFlight()
+		fl.alone = it.mayKill()
+		fl.add(it)
+		m.launch(r, fl)
+		return true
+	}
+	return false
 }
 
 func (fl *flight) add(it *Item) {

@@ -192,9 +192,11 @@
 // ModelError or BadOutput are evaluated once more, each in a batch of its own, and only those that fail again fail
 // (isolate.go). Halving the batch again and again would need fewer batches, but would evaluate a query up to log n
 // times; a model may be called at most twice for a query. It happens only where the model allows retries, and for callers
-// that still wait. Two bounds keep a broken model cheap: as many queries may be evaluated again as arrive, and after 16
-// failures in a row no batch is taken apart until the model has answered something. While single queries make batches
-// fail, the next batches are half as large, and grow again with each full one that succeeds.
+// that still wait and, by the profile, would have their answers in time. Such a query has killed nothing, so other
+// batches may be beside it and behind it. Two bounds keep a broken model cheap: as many queries may be evaluated again
+// as arrive, and after 16 failures in a row no batch is taken apart until the model has answered something. One query a
+// second is tried alone meanwhile, because every batch may have a bad query while most queries are good. While single
+// queries make batches fail, the next batches are half as large, and grow again with each full one that succeeds.
 //
 // 160 requests at once, 10 of them bad, fixed batches of 16: 147 of 150 good ones failed before, none does now. A worker
 // that says itself which query is bad ([api.Query].Status) needs none of this.

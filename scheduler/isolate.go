@@ -8,7 +8,8 @@ const (
 	IsolatePart  = 1.0
 	IsolateBurst = 1024 //xebec:limit queries of failed batches that may be evaluated again, each alone, at once
 	// isolateHopeless is how many of them may fail in a row before the model itself is to blame: no batch is taken apart
-	// until the model has answered something.
+	// until the model has answered something. Only one query is tried alone every probeNanos: otherwise a model whose
+	// every batch has a bad query would fail all the good ones for ever.
 	isolateHopeless = 16
 )
 
@@ -17,6 +18,8 @@ type isolation struct {
 	tokens  float64
 	counted uint64 // arrivals that were added to tokens
 	inRow   int    // queries alone, since the model last answered, that failed
+	// hopelessAt is when inRow last came to isolateHopeless.
+	hopelessAt api.Nanos
 	// limit bounds batches while single queries make them fail; 0: it does not.
 	limit int
 	spare []entry // memory for a queue
@@ -30,17 +33,28 @@ func (m *Machine) mayIsolate(fl *flight, code api.Code) bool {
 	is := &m.isolation
 	is.tokens = min(IsolateBurst, is.tokens+IsolatePart*float64(m.counters.Arrived-is.counted))
 	is.counted = m.counters.Arrived
-	if n := float64(len(fl.items)); is.inRow < isolateHopeless && is.tokens >= n {
-		is.tokens -= n
-		return true
+	n := float64(len(fl.items))
+	if is.tokens < n || is.inRow >= isolateHopeless && m.now-is.hopelessAt < probeNanos {
+		return false
 	}
-	return false
+	is.tokens -= n
+	is.inRow = min(is.inRow, isolateHopeless-1)
+	return true
 }
 
-// isolate queues a query of a failed batch for a batch of its own, unless its caller waits no more or it was tried again
-// before.
+// canRepeat reports whether a query of a failed batch would be answered in time by the profile of some replica.
+func (m *Machine) canRepeat(it *Item) bool {
+	return it.Deadline > m.now && (m.ready == 0 || m.otherMeetsDeadline(nil, it.Deadline))
+}
+
+// mayKill reports whether a waiting query that must travel alone may have killed a replica. Nothing travels beside or
+// behind it. A query whose batch failed has killed nothing.
+func (it *Item) mayKill() bool { return it.failed == api.OK || it.suspect }
+
+// isolate queues a query of a failed batch for a batch of its own, unless its caller waits no more, it would be late, or it
+// was tried again before.
 func (m *Machine) isolate(it *Item, code api.Code, size int) {
-	if it.retried || it.answered || it.Deadline <= m.now {
+	if it.retried || it.answered || !m.canRepeat(it) {
 		m.finish(it, code)
 		return
 	}
@@ -53,7 +67,13 @@ func (m *Machine) isolate(it *Item, code api.Code, size int) {
 func (m *Machine) isolatedEnded(fl *flight, code api.Code) {
 	is := &m.isolation
 	it := fl.items[0]
-	switch alone := len(fl.items) == 1 && it.failed != api.OK; {
+	alone := len(fl.items) == 1 && it.failed != api.OK
+	if alone && code == api.OK {
+		code = it.Status
+	}
+	switch {
+	case alone && code == api.InvalidInput:
+		is.inRow = 0 // the model works
 	case code == api.OK && alone:
 		is.inRow = 0
 		if half := max(1, it.failedOf/2); is.limit == 0 || half < is.limit {
@@ -69,6 +89,7 @@ func (m *Machine) isolatedEnded(fl *flight, code api.Code) {
 		}
 	case alone && (code == api.ModelError || code == api.BadOutput):
 		if is.inRow++; is.inRow == isolateHopeless {
+			is.hopelessAt = m.now
 			m.giveUpIsolated()
 		}
 	}
@@ -84,6 +105,9 @@ func (m *Machine) giveUpIsolated() {
 			continue
 		}
 		m.bytes -= e.it.bytes
+		if e.it.mayKill() {
+			m.suspects--
+		}
 		m.finish(e.it, e.it.failed)
 	}
 	clear(waiting)

@@ -21,6 +21,7 @@ type Machine struct {
 	liveBytes   int     // bytes of their inputs
 	late        queue   // answered items, by the time they expire
 	retries     queue   // items that must travel alone, by deadline
+	suspects    int     // how many of them may have killed a replica
 	bytes       int     // of the inputs of all waiting items
 	held        int     // items accepted and not released
 	waitSince   api.Nanos
@@ -287,6 +288,9 @@ func (m *Machine) Cancel(now api.Nanos, it *Item) {
 		m.late.removeAt(m.late.find(it.Expires, it))
 	case retrying:
 		m.retries.removeAt(m.retries.find(it.Deadline, it))
+		if it.mayKill() {
+			m.suspects--
+		}
 	default:
 		return
 	}
@@ -304,7 +308,7 @@ func (m *Machine) Close(now api.Nanos, code api.Code) {
 		m.finish(m.takeLive(m.cursor), code)
 	}
 	for m.retries.len() > 0 {
-		m.finish(m.takeFrom(&m.retries), code)
+		m.finish(m.takeRetry(), code)
 	}
 	for m.late.len() > 0 {
 		m.finish(m.takeFrom(&m.late), code)

@@ -49,7 +49,7 @@ type flight struct {
 	begunAt api.Nanos
 	begun   bool
 	full    bool // it has as many queries as the cap admits
-	alone   bool // one query that was lost before
+	alone   bool // one query that may have killed a replica
 	hedge   bool // its items are twins of another batch's
 	hedged  bool // twins of its items have been sent
 }
@@ -238,7 +238,7 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 		// The time of a failed batch says nothing about the next one.
 		r.profile.observe(m.now, fl.size(), evalNanos)
 		r.sizes.add(fl.size())
-		if !fl.alone {
+		if !fl.alone && fl.items[0].failed == api.OK {
 			r.controller.observe(n, fl.full, evalNanos)
 		}
 	}
@@ -323,7 +323,19 @@ func (m *Machine) retry(it *Item) {
 func (m *Machine) queueRetry(it *Item) {
 	it.place = retrying
 	m.bytes += it.bytes
+	if it.mayKill() {
+		m.suspects++
+	}
 	m.retries.push(it.Deadline, it)
+}
+
+// takeRetry takes the most urgent query that must travel alone.
+func (m *Machine) takeRetry() *Item {
+	it := m.takeFrom(&m.retries)
+	if it.mayKill() {
+		m.suspects--
+	}
+	return it
 }
 
 // requeue handles an item of a batch that was not begun. It may exceed the bounds of the queue, because it was accepted

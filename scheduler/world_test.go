@@ -100,11 +100,11 @@ func (w *world) dispatch(t *rapid.T, d Dispatch) {
 			t.Fatalf("%s is in two batches, or sent after its release", tw.name)
 		}
 		again := tw.lost > 0 || tw.items[0].failed != api.OK
-		fl.alone = fl.alone || again
+		fl.alone = fl.alone || tw.lost > 0
 		if !tw.items[0].answered && q.Deadline <= w.now || q.Expires <= w.now {
 			t.Fatalf("%s was sent after its deadline, or after it expired", tw.name)
 		}
-		if again && (len(d.Batch.Queries) > 1 || len(r.out) > 0) {
+		if again && (len(d.Batch.Queries) > 1 || len(r.out) >= r.places) || tw.lost > 0 && len(r.out) > 0 {
 			t.Fatalf("%s was lost before and was not sent alone", tw.name)
 		}
 		tw.batch = fl
@@ -114,7 +114,7 @@ func (w *world) dispatch(t *rapid.T, d Dispatch) {
 	if len(r.out) > 0 && r.out[len(r.out)-1].id >= fl.id {
 		t.Fatalf("batch ids do not increase: %d after %d", fl.id, r.out[len(r.out)-1].id)
 	}
-	if len(r.out) > 0 && (r.out[len(r.out)-1].alone || w.m[0].retries.len() > 0) {
+	if len(r.out) > 0 && (r.out[len(r.out)-1].alone || w.m[0].suspects > 0 || w.m[0].retries.len() > 0 && len(r.out) >= r.places) {
 		t.Fatalf("batch %d#%d was sent behind another while lost queries wait, or behind a lost query", r.id, fl.id)
 	}
 	r.out = append(r.out, fl)
@@ -196,6 +196,15 @@ func (w *world) check(t *rapid.T) {
 	if live != m.live || bytes != m.liveBytes {
 		t.Fatalf("%d live queries of %d bytes, counted %d of %d", live, bytes, m.live, m.liveBytes)
 	}
+	suspects := 0
+	for _, e := range m.retries.heap {
+		if e.it.mayKill() {
+			suspects++
+		}
+	}
+	if suspects != m.suspects {
+		t.Fatalf("%d waiting queries may have killed a replica, counted %d", suspects, m.suspects)
+	}
 	for _, q := range []*queue{&m.late, &m.retries} {
 		for _, e := range q.heap {
 			bytes += e.it.bytes
@@ -213,7 +222,7 @@ func (w *world) check(t *rapid.T) {
 	}
 	for _, r := range w.replicas {
 		// On a shared device, waiting for a turn is not idling, and a turn that is nearly over begins no new batch.
-		idle := len(r.out) == 0 || len(r.out) < r.places && !r.out[len(r.out)-1].alone && m.retries.len() == 0
+		idle := len(r.out) == 0 || len(r.out) < r.places && !r.out[len(r.out)-1].alone && m.suspects == 0
 		if !r.draining && !r.killed && idle && m.queuedItems() > 0 && m.holdUntil <= w.now && (!w.cfg.Shared || !w.wantsTurn && flights == 0) {
 			t.Fatalf("replica %d idles while %d queries wait", r.id, m.queuedItems())
 		}

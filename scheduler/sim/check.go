@@ -237,7 +237,7 @@ func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flig
 			served[q.Function]++
 			live++
 		}
-		fl.alone = fl.alone || q.again()
+		fl.alone = fl.alone || q.lost > 0
 		bytes += q.InputBytes()
 		m.ledger.dequeue(q)
 		q.flight = fl

@@ -84,7 +84,7 @@ func (w *world) checkHedge(m *model, r *replica, d *scheduler.Dispatch) *flight 
 		case q == nil || &q.Query == aq || q.model != m:
 			w.fail("m%d: query %d is hedged, which was released or never given to this engine, or is no twin", m.index, aq.ID)
 			return nil
-		case q.flight == nil || q.flight.alone || q.hedged || q.answered || q.lost > 0 || q.Deadline <= w.now:
+		case q.flight == nil || q.flight.alone || q.hedged || q.answered || q.again() || q.Deadline <= w.now:
 			w.fail("m%d: query %d is hedged: in a batch %v, sent twice before %v, answered %v, lost %d times, due in %v",
 				m.index, aq.ID, q.flight != nil, q.hedged, q.answered, q.lost, span(q.Deadline-w.now))
 			return nil
