@@ -1,6 +1,7 @@
 package apptest
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -58,6 +59,25 @@ xebec.serve(predict, text=True)
 	if r := g.model("doubles").Replicas[0]; r.Restarts != 0 || r.LastError != "" {
 		t.Errorf("the replica after refusals: %+v, expected no error", r)
 	}
+}
+
+// badQueriesOfOIP sends 160 requests at once in the Open Inference Protocol, 10 of them bad: exactly those fail.
+func (g *gateway) badQueriesOfOIP(ctx context.Context, model string) {
+	var wg sync.WaitGroup
+	for i := range 160 {
+		wg.Go(func() {
+			text, bad, want := fmt.Sprint(2000+i), i%16 == 5, 200
+			if bad {
+				text, want = "word"+text, 502
+			}
+			a, err := g.post(ctx, "/v2/models/"+model+"/infer", "application/json",
+				[]byte(`{"inputs":[{"name":"input","datatype":"BYTES","shape":[1],"data":["`+text+`"]}]}`))
+			if err != nil || a.Status != want || !bad && !strings.Contains(string(a.Body), `"`+text+`"`) {
+				g.t.Errorf("%s: Open Inference Protocol: %s: %v %v, expected %d", model, text, a, err, want)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // An async predict has several batches in evaluation at once: each of eight queries waits until all eight are there.
@@ -137,6 +157,30 @@ xebec.serve(predict, text=True)
 		wg.Wait()
 		if name == "once" {
 			t.Logf("without retries, %d good queries failed with the 10 bad ones", mates.Load())
+		}
+	}
+	for _, name := range []string{"aimd", "fixed"} {
+		g.badQueriesOfOIP(ctx, name)
+		// A request with several queries has an outcome for each. The Open Inference Protocol has one for all.
+		texts := make([]string, 64)
+		for i := range texts {
+			if texts[i] = fmt.Sprint(1000 + i); i%16 == 5 {
+				texts[i] = "word" + texts[i]
+			}
+		}
+		a, err := g.post(ctx, "/f-"+name+"/predict", "application/json", []byte(`{"input_batch":["`+strings.Join(texts, `","`)+`"]}`))
+		if err != nil || a.Status != 200 || len(a.Batch) != len(texts) {
+			t.Errorf("%s: a batch of %d: %v %v, expected 200 with an outcome for each", name, len(texts), a, err)
+			continue
+		}
+		for i, p := range a.Batch {
+			if bad := i%16 == 5; bad && p.Code != "model_error" || !bad && p.text() != texts[i] {
+				t.Errorf("%s: %s in a batch: %+v, expected a prediction, or a model error: %v", name, texts[i], p, bad)
+			}
+		}
+		a, err = g.post(ctx, "/v2/models/"+name+"/infer", "application/json", []byte(`{"inputs":[{"name":"input","datatype":"BYTES","shape":[3],"data":["1","one","2"]}]}`))
+		if err != nil || a.Status != 502 {
+			t.Errorf("%s: Open Inference Protocol, one wrong of three: %v %v, expected 502 for all", name, a, err)
 		}
 	}
 	for name, again := range map[string]bool{"fixed": true, "once": false} {
