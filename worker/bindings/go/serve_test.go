@@ -61,7 +61,7 @@ func TestFromHelloToDrain(t *testing.T) {
 	bothWays(t, func(t *testing.T, options ...Option) {
 		g := gatewaytest.New(t, text, answers)
 		g.Run(serving(g, upper, options...))
-		want := wire.Hello{Major: 1, Capabilities: wire.CapRing, Token: "secret", Model: "m", Version: "1", Binding: "xebec-go/" + Version}
+		want := wire.Hello{Major: 1, Capabilities: wire.CapRing, Token: "secret", Model: "m", Version: "1", Binding: "xebec-go/" + Version, Concurrency: 1}
 		if len(options) > 0 {
 			want.Capabilities = 0
 		}
