@@ -146,7 +146,9 @@ type ReplicaStatus struct {
 	// Ring says whether descriptors go through shared memory rather than the socket.
 	Ring bool `json:"ring,omitempty"`
 	// Cap is the largest batch that it is sent now, Outstanding the number of queries that it holds.
+	// CapWhy says why the cap is smaller than what the replica can do; it is empty otherwise.
 	Cap         int     `json:"cap"`
+	CapWhy      string  `json:"cap_why,omitempty"`
 	Outstanding int     `json:"outstanding"`
 	Profile     Profile `json:"profile"`
 	Batches     uint64  `json:"batches"`

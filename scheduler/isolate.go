@@ -95,6 +95,12 @@ func (m *Machine) isolatedEnded(fl *flight, code api.Code) {
 	}
 }
 
+// isolates reports whether r's batches are smaller because single queries make them fail.
+func (m *Machine) isolates(r *replica) bool {
+	limit := m.isolation.limit
+	return limit > 0 && limit <= m.capOf(r) && limit < r.controller.cap()
+}
+
 // giveUpIsolated ends the queries that wait for a batch of their own because their batch failed.
 func (m *Machine) giveUpIsolated() {
 	waiting := m.retries.heap

@@ -74,6 +74,8 @@ type ReplicaSnapshot struct {
 	State ReplicaState
 	// Cap is the most queries of its next batch, Batches and Queries are what is outstanding.
 	Cap, Batches, Queries int
+	// Isolating reports whether Cap is lowered because single queries make batches fail.
+	Isolating bool
 	// Concurrency is how many batches it evaluates at once.
 	Concurrency int
 	// Learned is the cap that its controller allows, which a plan may lower. Settled reports whether it has reached its
@@ -101,7 +103,7 @@ func (m *Machine) Snapshot(s *Snapshot) {
 	}
 	for _, r := range m.replicas {
 		rs := ReplicaSnapshot{
-			ID: r.id, Concurrency: r.concurrency, Cap: m.capOf(r), Batches: len(r.flights), OldestAt: api.Never, Learned: r.controller.cap(), Settled: r.controller.settled(),
+			ID: r.id, Concurrency: r.concurrency, Cap: m.capOf(r), Isolating: m.isolates(r), Batches: len(r.flights), OldestAt: api.Never, Learned: r.controller.cap(), Settled: r.controller.settled(),
 			Samples: r.profile.samples, InterceptNanos: r.profile.intercept, SlopeNanos: r.profile.slope, P99Nanos: r.profile.p99Nanos,
 		}
 		switch {

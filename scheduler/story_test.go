@@ -449,7 +449,11 @@ func (s *story) state() string {
 		fmt.Fprintf(&b, "%d sent twice, %d of them won\n", c.Hedged, c.HedgeWins)
 	}
 	for _, r := range snap.Replicas {
-		fmt.Fprintf(&b, "replica %d %s: cap %d, %d batches of %d queries, %d samples, %.0f µs + %.0f µs n, p99 %.1f ms\n", r.ID, r.State, r.Cap,
+		why := ""
+		if r.Isolating {
+			why = " (single queries make batches fail)"
+		}
+		fmt.Fprintf(&b, "replica %d %s: cap %d%s, %d batches of %d queries, %d samples, %.0f µs + %.0f µs n, p99 %.1f ms\n", r.ID, r.State, r.Cap, why,
 			r.Batches, r.Queries, r.Samples, r.InterceptNanos/1e3, r.SlopeNanos/1e3, float64(r.P99Nanos)/1e6)
 	}
 	return b.String()

@@ -318,8 +318,12 @@ func (p *page) replica(r *api.ReplicaStatus) {
 	p.field(1, "Binding", binding)
 	p.field(1, "Isolation", strings.Join(r.Isolation, "; "))
 	p.text(1, "Not isolated", r.NotIsolated)
-	p.field(1, "Served", fmt.Sprintf("%s in %s; cap %d, %s outstanding",
-		numerals.Count(r.Queries, "query"), numerals.Count(r.Batches, "batch"), r.Cap, numerals.Count(r.Outstanding, "query")))
+	why := ""
+	if r.CapWhy != "" {
+		why = " (" + r.CapWhy + ")"
+	}
+	p.field(1, "Served", fmt.Sprintf("%s in %s; cap %d%s, %s outstanding",
+		numerals.Count(r.Queries, "query"), numerals.Count(r.Batches, "batch"), r.Cap, why, numerals.Count(r.Outstanding, "query")))
 	if r.Profile.Samples > 0 {
 		p.field(1, "Evaluation", fmt.Sprintf("mean %s, P99 %s over %s", micros(r.Profile.MeanMicros), micros(r.Profile.P99Micros), numerals.Count(r.Profile.Samples, "batch")))
 	}

@@ -53,6 +53,20 @@ func TestOneOfEach(t *testing.T) {
 	}
 }
 
+// TestWhyTheCapIsSmall: describe says so where a cap is smaller than the replica could do.
+func TestWhyTheCapIsSmall(t *testing.T) {
+	c := newConsole("")
+	if err := c.page(func(p *page) error {
+		p.replica(&api.ReplicaStatus{Cap: 8, CapWhy: "single queries make batches fail"})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.stdout.String(), "; cap 8 (single queries make batches fail), 0 queries outstanding"; !strings.Contains(got, want) {
+		t.Errorf("%q is missing in\n%s", want, got)
+	}
+}
+
 // TestDescribeVersion: a description of one version in JSON is that of its model with one version, and the functions that may ask it.
 func TestDescribeVersion(t *testing.T) {
 	g := newFakeGateway(t)

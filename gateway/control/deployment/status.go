@@ -118,6 +118,9 @@ func (d *Deployment) replicaStatus(st containers.Status, scheduled map[uint64]sc
 	}
 	if s, ok := scheduled[st.Replica]; ok {
 		r.Cap, r.Outstanding = s.Cap, s.Queries
+		if s.Isolating {
+			r.CapWhy = "single queries make batches fail"
+		}
 		mean := 0.0
 		if r.Batches > 0 {
 			mean = s.InterceptNanos + s.SlopeNanos*float64(r.Queries)/float64(r.Batches)
