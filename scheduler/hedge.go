@@ -199,7 +199,7 @@ const (
 
 // batchEnded handles a batch that is no longer outstanding.
 func (m *Machine) batchEnded(fl *flight, how outcome, batchCode api.Code) {
-	apart := false
+	apart := 0
 	if how == evaluated {
 		m.isolatedEnded(fl, batchCode)
 		apart = m.mayIsolate(fl, batchCode)
@@ -214,7 +214,8 @@ func (m *Machine) batchEnded(fl *flight, how outcome, batchCode api.Code) {
 			m.twinBatchEnded(it, how, code, len(fl.items) == 1)
 		case fl.hedged && it.hedged:
 			m.ownBatchEnded(it, how, code)
-		case apart:
+		case apart > 0:
+			apart--
 			m.isolate(it, code, len(fl.items))
 		case how == evaluated:
 			m.finish(it, code)

@@ -4,7 +4,8 @@ import "github.com/xebec-serving/xebec/api"
 
 const (
 	// IsolatePart is how many queries, per query that arrives, may be evaluated again alone because their batch failed.
-	// It lets every batch be taken apart once. IsolateBurst bounds those that wait at a time.
+	// It lets every batch be taken apart once: 10 bad queries of 160 in 10 batches of 16 cost 160 tokens, and 160 have
+	// arrived. IsolateBurst bounds those that wait at a time.
 	IsolatePart  = 1.0
 	IsolateBurst = 1024 //xebec:limit queries of failed batches that may be evaluated again, each alone, at once
 	// isolateHopeless is how many of them may fail in a row before the model itself is to blame: no batch is taken apart
@@ -25,21 +26,21 @@ type isolation struct {
 	spare []entry // memory for a queue
 }
 
-// mayIsolate reports whether the queries of a batch of n that failed are evaluated again, each alone.
-func (m *Machine) mayIsolate(fl *flight, code api.Code) bool {
+// mayIsolate is how many queries of a batch that failed may be evaluated again, each alone: the most urgent ones.
+func (m *Machine) mayIsolate(fl *flight, code api.Code) int {
 	if code != api.ModelError && code != api.BadOutput || len(fl.items) < 2 || fl.hedge || fl.hedged || !m.cfg.Retry || m.closed {
-		return false
+		return 0
 	}
 	is := &m.isolation
 	is.tokens = min(IsolateBurst, is.tokens+IsolatePart*float64(m.counters.Arrived-is.counted))
 	is.counted = m.counters.Arrived
-	n := float64(len(fl.items))
-	if is.tokens < n || is.inRow >= isolateHopeless && m.now-is.hopelessAt < probeNanos {
-		return false
+	n := min(len(fl.items), int(is.tokens))
+	if n == 0 || is.inRow >= isolateHopeless && m.now-is.hopelessAt < probeNanos {
+		return 0
 	}
-	is.tokens -= n
+	is.tokens -= float64(n)
 	is.inRow = min(is.inRow, isolateHopeless-1)
-	return true
+	return n
 }
 
 // canRepeat reports whether a query of a failed batch would be answered in time by the profile of some replica.
