@@ -42,7 +42,7 @@ func TestLocal(t *testing.T) {
 		for mode, env := range map[string][]string{"ring": nil, "socket": {envSocketOnly + "=1"}} {
 			t.Run(string(poller)+"/"+mode, func(t *testing.T) {
 				workertest.RunTransport(t, workertest.Transport{
-					Worker: workertest.Worker{InProcess: true, Version1: true, Ring: mode == "ring"},
+					Worker: workertest.Worker{InProcess: true, Serial: true, Ring: mode == "ring"},
 					Open: func(tb testing.TB, maxBatchBytes uint64) (worker.Transport, error) {
 						dir, err := os.MkdirTemp("", "xebec") // a socket's path has at most 107 bytes, and test names make long ones
 						if err != nil {
@@ -67,7 +67,7 @@ func TestGoProcess(t *testing.T) {
 			env := append([]string{"GORACE=atexit_sleep_ms=0 " + os.Getenv("GORACE")}, env...)
 			return workertest.StartProcess(tb, exec.Command("/proc/self/exe"), append(launch, env...))
 		}
-	}, workertest.Worker{Version1: true})
+	}, workertest.Worker{Serial: true})
 }
 
 func bothModes(t *testing.T, start func(env []string) func(testing.TB, []string) workertest.Process, w workertest.Worker) {
@@ -287,6 +287,14 @@ func (m *marked) predict(b *xebec.Batch) error {
 			data = b.Context(i)
 		case string(data) == "told":
 			data = []byte(m.told)
+		case string(word) == "refuse", string(word) == "raise" && b.Len() == 1:
+			b.Refuse(i, string(rest))
+			continue
+		case string(word) == "fail":
+			b.Fail(i, string(rest))
+			continue
+		case string(word) == "raise":
+			return errors.New(string(rest))
 		}
 		b.SetBytes("out", i, data)
 	}

@@ -56,7 +56,10 @@ type Worker struct {
 	Ring bool
 	// InProcess says that it shares the test's process and cannot die alone. Cases of death are left out.
 	InProcess bool
-	// Version1 says that it speaks version 1 of the protocol only. Cases of version 2 are left out.
+	// Serial says that it evaluates one batch at a time.
+	Serial bool
+	// Version1 says that it speaks version 1 of the protocol only, or that its models lack the markers of version 2. Cases of version 2 are
+	// left out.
 	Version1 bool
 	// Plain says that its echo answers the first input only, and that it has neither the markers wait and told nor the
 	// model Wrong. Cases that need them are left out.
@@ -147,7 +150,7 @@ type starter = func(tb testing.TB, env []string) Process
 
 func runCases(t *testing.T, cases []testCase, w Worker, open func(*testing.T, uint64) (*Gateway, starter)) {
 	for _, c := range cases {
-		if c.dies && w.InProcess || c.rich && w.Plain || c.version2 && w.Version1 {
+		if c.dies && w.InProcess || c.rich && w.Plain || c.version2 && w.Version1 || c.concurrent && w.Serial {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) { c.run(t, &suite{w, open}) })
@@ -160,9 +163,9 @@ type suite struct {
 }
 
 type testCase struct {
-	name                 string
-	dies, rich, version2 bool
-	run                  func(*testing.T, *suite)
+	name                             string
+	dies, rich, version2, concurrent bool
+	run                              func(*testing.T, *suite)
 }
 
 var cases = []testCase{
@@ -183,7 +186,7 @@ var cases = []testCase{
 	{name: "killed in feedback", dies: true, rich: true, run: testKilledInFeedback},
 	{name: "exceptions", run: testExceptions},
 	{name: "refused queries", version2: true, run: testRefused},
-	{name: "concurrency", version2: true, run: testConcurrency},
+	{name: "concurrency", version2: true, concurrent: true, run: testConcurrency},
 	{name: "wrong outputs", rich: true, run: testWrongOutputs},
 	{name: "more room", run: testMoreRoom},
 	{name: "too large", run: testTooLarge},
@@ -328,6 +331,11 @@ func testRefused(t *testing.T, su *suite) {
 		}
 		if text := r.Replica.Stats().LastError; text != "no disk" {
 			t.Errorf("LastError %q, expected that of the query that failed: a refusal is the caller's mistake", text)
+		}
+		large := r.Send(Texts("refuse:no room needed", "big:900000")...) // in a larger grant
+		r.WantOK(large)
+		if a, b := large.Queries[0], large.Queries[1]; a.Status != api.InvalidInput || a.Detail != "no room needed" || b.Status != api.OK || len(b.Outputs[0].Data) != 900000 {
+			t.Errorf("a refusal beside a large output: %v %q and %v with %d bytes", a.Status, a.Detail, b.Status, len(b.Outputs[0].Data))
 		}
 		alone := r.Send(Texts("raise:too short")...)
 		r.WantOK(alone)

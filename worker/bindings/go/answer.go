@@ -3,6 +3,7 @@
 package xebec
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -81,6 +82,9 @@ func (w *worker) predictBatch(r *wire.Request, res *wire.Response, in, out []byt
 	if err != nil {
 		return w.fail(res, wire.StatusModelError, err, out)
 	}
+	if len(b.refused) > 0 {
+		return w.finishRefused(res, b, fault, out)
+	}
 	return w.finish(res, b, fault, out)
 }
 
@@ -147,6 +151,79 @@ func (w *worker) finish(res *wire.Response, b *Batch, fault error, out []byte) e
 	w.kept[res.Batch] = &keptOutput{block: kept, response: *res}
 	res.Status, res.Flags, res.Need = wire.StatusNeedMore, 0, n
 	return w.respond(res)
+}
+
+// finishRefused answers with the outputs that b has built and a status for each query. Such batches are rare, so the block is laid out
+// again.
+func (w *worker) finishRefused(res *wire.Response, b *Batch, fault error, out []byte) error {
+	if w.refusing == nil {
+		return w.fail(res, wire.StatusModelError, errors.New("xebec: the model has refused queries, which needs version 2 of the protocol"), out)
+	}
+	for i := range b.refused {
+		b.fillPlaceholders(i)
+	}
+	n, kept, err := b.out.Finish()
+	if fault != nil {
+		err = fault
+	}
+	v := refusedValues{refused: b.refused, count: int(res.Count), outputs: w.outputs.Sections()}
+	if err == nil {
+		block := kept
+		if block == nil {
+			block = bytes.Clone(out[:n])
+		}
+		err = w.outputs.Open(&v.built, block, v.count)
+	}
+	if err != nil {
+		res.Flags = 0
+		return w.fail(res, wire.StatusBadOutput, err, out)
+	}
+	res.Flags |= wire.FlagStatuses
+	size := w.refusing.Size(&v)
+	room := out
+	if size > uint64(len(out)) {
+		room = make([]byte, size)
+	}
+	if _, err := w.refusing.Write(room, &v); err != nil {
+		res.Flags = 0
+		return w.fail(res, wire.StatusBadOutput, err, out)
+	}
+	if size <= uint64(len(out)) {
+		res.OutLen = size
+		return w.respond(res)
+	}
+	w.kept[res.Batch] = &keptOutput{block: room, response: *res}
+	res.Status, res.Flags, res.Need = wire.StatusNeedMore, 0, size
+	return w.respond(res)
+}
+
+// refusedValues presents a block that was built, and the statuses of its queries.
+type refusedValues struct {
+	built          wire.Reader
+	refused        map[int]refusal
+	count, outputs int
+	value          api.Value
+	status         [2]byte
+}
+
+func (v *refusedValues) Len() int { return v.count }
+
+func (v *refusedValues) At(i, s int) *api.Value {
+	why := v.refused[i]
+	switch s - v.outputs {
+	case 0:
+		binary.LittleEndian.PutUint16(v.status[:], uint16(why.status))
+		v.value = api.Value{Data: v.status[:]}
+	case 1:
+		v.value = api.Value{Data: []byte(why.text)}
+	default:
+		data, dims, err := v.built.Item(i, s, nil)
+		if err != nil {
+			panic(err) // the block was built here, and checked
+		}
+		v.value = api.Value{Data: data, Dims: dims}
+	}
+	return &v.value
 }
 
 // release answers a GRANT with the kept outputs, or drops them for a DISCARD.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
@@ -28,6 +29,55 @@ type Batch struct {
 	labels     int
 	predicting bool
 	fault      error // the first output that contradicted the signature
+	refused    map[int]refusal
+}
+
+// refusal is how the model ended a query without an output.
+type refusal struct {
+	status wire.ItemStatus
+	text   string
+}
+
+// Refuse ends query i as invalid input. Its caller gets status 400 and the text, of which at most 1,024 bytes; it does not count as a
+// failure of the model. The query needs no output.
+func (b *Batch) Refuse(i int, text string) { b.refuse(i, wire.ItemInvalidInput, text) }
+
+// Fail ends query i as an error of the model. Its caller gets status 502, operators the text. The query needs no output.
+func (b *Batch) Fail(i int, text string) { b.refuse(i, wire.ItemModelError, text) }
+
+func (b *Batch) refuse(i int, status wire.ItemStatus, text string) {
+	b.checkQuery(i)
+	if !b.predicting {
+		misused("query %d: queries can be refused in predict only", i)
+	}
+	if b.refused == nil {
+		b.refused = map[int]refusal{}
+	}
+	b.refused[i] = refusal{status, wire.CutText(text, maxRefusalBytes)}
+}
+
+// maxRefusalBytes bounds the text of a refusal; the gateway has a smaller bound.
+const maxRefusalBytes = 4096
+
+// fillPlaceholders gives query i an output in every section, which nobody uses.
+func (b *Batch) fillPlaceholders(i int) {
+	for s, spec := range b.w.sig.Outputs {
+		if spec.Fixed() {
+			b.out.Fixed(s)
+			continue
+		}
+		dims := slices.Clone(spec.Shape)
+		for j, d := range dims {
+			dims[j] = max(d, 0)
+		}
+		size := int(api.Elements(dims)) * max(spec.DType.Size(), 4) // an element of text is its length, 0
+		if len(dims) == 0 {
+			size = 0
+		}
+		if data, err := b.out.Item(s, i, size, dims); err == nil {
+			clear(data)
+		}
+	}
 }
 
 // misuse is a panic for a mistake of the model's code. Its text needs no stack trace.
@@ -43,6 +93,7 @@ func (b *Batch) begin(schema *wire.Schema, r *wire.Request, in []byte) error {
 	}
 	b.id, b.n, b.budget = r.Batch, int(r.Count), r.BudgetMicros
 	b.labels, b.predicting, b.fault = 0, false, nil
+	clear(b.refused)
 	return nil
 }
 

@@ -34,6 +34,7 @@ type worker struct {
 	inputs   *wire.Schema // of PREDICT
 	labelled *wire.Schema // of FEEDBACK
 	outputs  *wire.Schema
+	refusing *wire.Schema // outputs with a status for each query; nil in version 1
 
 	gen      generation
 	draining bool
@@ -56,9 +57,6 @@ const (
 	leaveAllowed                        // after SEGMENTS, not requested
 	leaveSent                           // sent, or no longer needed
 )
-
-// protocol is the version of the worker protocol that this binding speaks.
-const protocol = 1
 
 // generation is a mapped pair of segments.
 type generation struct {
@@ -93,7 +91,7 @@ type keptOutput struct {
 // because a frame ended the sleep, it ends the next sleep for nothing. No wake-up is lost, because the loop looks at
 // the ring after every read.
 func (w *worker) loop() error {
-	hello := wire.Hello{Major: protocol, Capabilities: w.capabilities, Token: w.launch.Token, Model: w.launch.Model,
+	hello := wire.Hello{Major: wire.Major, Capabilities: w.capabilities, Token: w.launch.Token, Model: w.launch.Model,
 		Version: w.launch.Version, Binding: "xebec-go/" + Version, Signature: w.signature}
 	if err := w.conn.send(hello.Append(nil)); err != nil {
 		return w.findRefusal(err)
@@ -215,8 +213,8 @@ func (w *worker) onWelcome(payload []byte) error {
 		return fmt.Errorf("xebec: from the gateway: %w", err)
 	}
 	switch {
-	case m.Major != protocol:
-		return fmt.Errorf("xebec: the gateway uses version %d of the protocol, this binding version %d: use the binding of the gateway's release", m.Major, protocol)
+	case m.Major < 1 || m.Major > wire.Major:
+		return fmt.Errorf("xebec: the gateway uses version %d of the protocol, this binding 1 to %d: use the binding of the gateway's release", m.Major, wire.Major)
 	case m.Model != w.launch.Model || m.Version != w.launch.Version:
 		return fmt.Errorf("xebec: the gateway wants %s@%s, this worker was started for %s@%s", m.Model, m.Version, w.launch.Model, w.launch.Version)
 	}
@@ -238,6 +236,9 @@ func (w *worker) onWelcome(payload []byte) error {
 		out = append(out, wire.ConfidenceSection)
 	}
 	w.outputs = wire.NewSchema(out)
+	if w.refusing = nil; m.Major >= 2 {
+		w.refusing = wire.NewSchema(append(out, wire.StatusSection, wire.BytesSection))
+	}
 	return nil
 }
 

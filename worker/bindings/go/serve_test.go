@@ -61,7 +61,7 @@ func TestFromHelloToDrain(t *testing.T) {
 	bothWays(t, func(t *testing.T, options ...Option) {
 		g := gatewaytest.New(t, text, answers)
 		g.Run(serving(g, upper, options...))
-		want := wire.Hello{Major: 1, Capabilities: wire.CapRing, Token: "secret", Model: "m", Version: "1", Binding: "xebec-go/" + Version, Concurrency: 1}
+		want := wire.Hello{Major: wire.Major, Capabilities: wire.CapRing, Token: "secret", Model: "m", Version: "1", Binding: "xebec-go/" + Version, Concurrency: 1}
 		if len(options) > 0 {
 			want.Capabilities = 0
 		}
@@ -261,7 +261,7 @@ func TestGatewayBreaksTheProtocol(t *testing.T) {
 
 func TestWelcomeThatDoesNotFit(t *testing.T) {
 	for want, change := range map[string]func(m *wire.Welcome){
-		"version 2 of the protocol": func(m *wire.Welcome) { m.Major = 2 },
+		"version 3 of the protocol": func(m *wire.Welcome) { m.Major = 3 },
 		"wants other@1":             func(m *wire.Welcome) { m.Model = "other" },
 		"wants m@2":                 func(m *wire.Welcome) { m.Version = "2" },
 		"but this worker":           func(m *wire.Welcome) { m.Mode = wire.ModeRing },
