@@ -153,6 +153,8 @@ type ReplicaStatus struct {
 	Profile     Profile `json:"profile"`
 	Batches     uint64  `json:"batches"`
 	Queries     uint64  `json:"queries"`
+	// Concurrency is how many batches its worker evaluates at once, if it is more than one.
+	Concurrency int `json:"concurrency,omitempty"`
 	// InPlace counts the queries whose input its worker has read where the gateway had received it, without a copy.
 	InPlace uint64 `json:"in_place,omitempty"`
 }

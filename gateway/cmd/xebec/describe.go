@@ -322,6 +322,9 @@ func (p *page) replica(r *api.ReplicaStatus) {
 	if r.CapWhy != "" {
 		why = " (" + r.CapWhy + ")"
 	}
+	if r.Concurrency > 1 {
+		p.field(1, "Concurrency", fmt.Sprintf("evaluates up to %s at once", numerals.Count(r.Concurrency, "batch")))
+	}
 	p.field(1, "Served", fmt.Sprintf("%s in %s; cap %d%s, %s outstanding",
 		numerals.Count(r.Queries, "query"), numerals.Count(r.Batches, "batch"), r.Cap, why, numerals.Count(r.Outstanding, "query")))
 	if r.Profile.Samples > 0 {

@@ -53,17 +53,19 @@ func TestOneOfEach(t *testing.T) {
 	}
 }
 
-// TestWhyTheCapIsSmall: describe says so where a cap is smaller than the replica could do.
-func TestWhyTheCapIsSmall(t *testing.T) {
+// TestDescribeReplica: describe says why a cap is smaller than the replica could do, and how many batches it evaluates at once.
+func TestDescribeReplica(t *testing.T) {
 	c := newConsole("")
 	if err := c.page(func(p *page) error {
-		p.replica(&api.ReplicaStatus{Cap: 8, CapWhy: "single queries make batches fail"})
+		p.replica(&api.ReplicaStatus{Cap: 8, CapWhy: "single queries make batches fail", Concurrency: 4})
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := c.stdout.String(), "; cap 8 (single queries make batches fail), 0 queries outstanding"; !strings.Contains(got, want) {
-		t.Errorf("%q is missing in\n%s", want, got)
+	for _, want := range []string{"; cap 8 (single queries make batches fail), 0 queries outstanding", "evaluates up to 4 batches at once"} {
+		if got := c.stdout.String(); !strings.Contains(got, want) {
+			t.Errorf("%q is missing in\n%s", want, got)
+		}
 	}
 }
 

@@ -109,6 +109,9 @@ func (d *Deployment) replicaStatus(st containers.Status, scheduled map[uint64]sc
 		if l.worker != nil {
 			served := l.worker.Stats()
 			r.Binding, r.Ring = l.worker.Info().Binding, hasRing(l.worker)
+			if n := l.worker.Info().Concurrency; n > 1 {
+				r.Concurrency = n
+			}
 			r.Batches, r.Queries, r.InPlace = served.Batches, served.Queries, served.InPlace
 		}
 	}
