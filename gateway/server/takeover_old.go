@@ -47,8 +47,17 @@ type succession struct {
 // startedProcess is a process that `xebec upgrade` has started.
 type startedProcess struct {
 	outcome chan error // capacity 1
-	// progress tells the command how far it is.
-	progress func(takeover.Progress)
+	tell    func(takeover.Progress)
+	began   sync.Once
+}
+
+// progress tells the command how far it is. The process may ask to take over before its parent knows that it runs: that it is started
+// is told first in any case.
+func (p *startedProcess) progress(step takeover.Progress) {
+	p.began.Do(func() { p.tell(takeover.Progress{PID: step.PID, Stage: takeover.StageStarted}) })
+	if step.Stage != takeover.StageStarted {
+		p.tell(step)
+	}
 }
 
 func (s *succession) init() {

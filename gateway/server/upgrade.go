@@ -29,7 +29,7 @@ func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err 
 	if err := u.Canary.Check(); err != nil {
 		return 0, err
 	}
-	p := &startedProcess{outcome: make(chan error, 1), progress: func(step takeover.Progress) { _ = conn.Send(takeover.KindProgress, step) }}
+	p := &startedProcess{outcome: make(chan error, 1), tell: func(step takeover.Progress) { _ = conn.Send(takeover.KindProgress, step) }}
 	su := &s.succession
 	su.mu.Lock()
 	if su.started != nil || su.to != nil {

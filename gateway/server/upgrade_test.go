@@ -2,10 +2,16 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/xebec-serving/xebec/gateway/takeover"
 )
 
 // A program that is no gateway does not keep upgrades from ever being tried again: one that ends, one that never asks to take over, and
@@ -50,4 +56,50 @@ func TestUpgradeToAProgramThatNeverAsks(t *testing.T) {
 		defer s.succession.mu.Unlock()
 		return s.succession.started == nil
 	})
+}
+
+// A process may ask to take over before its parent has returned from starting it. What the command is told has the order of the steps
+// all the same.
+func TestUpgradeTellsItsStepsInTheirOrder(t *testing.T) {
+	dir := t.TempDir()
+	asks := func() error {
+		c, err := takeover.Dial(t.Context(), filepath.Join(dir, controlFile))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		err = c.Send(takeover.KindHello, takeover.Hello{Version: takeover.Version, Program: "test"})
+		for _, kind := range []takeover.Kind{takeover.KindWelcome, takeover.KindAbort} {
+			if err != nil {
+				return err
+			}
+			var f takeover.Frame
+			var files []*os.File
+			f, files, err = c.Receive()
+			for _, file := range files {
+				file.Close()
+			}
+			if err == nil && f.Kind != kind {
+				err = fmt.Errorf("got message %d %s, expected %d", f.Kind, f.Payload, kind)
+			} else if kind == takeover.KindWelcome && err == nil {
+				err = c.Send(takeover.KindAbort, takeover.Abort{Reason: "of the test"})
+			}
+		}
+		return err
+	}
+	alive(t, Config{DataDir: dir, StartSuccessor: func(string, *Canary) (int, func() error, error) {
+		if err := asks(); err != nil {
+			return 0, nil, err
+		}
+		cmd := exec.Command("true")
+		return os.Getpid(), cmd.Wait, cmd.Start()
+	}})
+	var stages []takeover.Stage
+	_, err := Upgrade(t.Context(), dir, "", nil, func(step UpgradeProgress) { stages = append(stages, step.Stage) })
+	if err == nil || !strings.Contains(err.Error(), "of the test") {
+		t.Errorf("the upgrade ends with %v", err)
+	}
+	if want := []takeover.Stage{takeover.StageStarted, takeover.StageLoading}; !slices.Equal(stages, want) {
+		t.Errorf("the steps are %q, expected %q", stages, want)
+	}
 }
