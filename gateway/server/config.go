@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -52,8 +53,8 @@ type Config struct {
 	// old one Start fails, and the old one goes on; nil: it takes over at once.
 	Canary *Canary
 	// StartSuccessor starts a process of a program that takes over from this gateway: this process's own program where binary is empty; canary is to be its Config.Canary.
-	// Wait returns when that process has ended. Nil: `xebec upgrade` is refused.
-	StartSuccessor func(binary string, canary *Canary) (pid int, wait func() error, err error)
+	// The gateway owns the process then: it waits for its end, and kills it if it does not ask to take over. Nil: `xebec upgrade` is refused.
+	StartSuccessor func(binary string, canary *Canary) (*os.Process, error)
 	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty. A path is
 	// relative to the process's directory, a name without a slash is looked up in PATH.
 	Python string

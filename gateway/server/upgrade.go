@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/gateway/takeover"
 )
@@ -43,14 +42,15 @@ func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err 
 		su.started = nil
 		su.mu.Unlock()
 	}()
-	pid, wait, err := s.cfg.StartSuccessor(u.Binary, u.Canary)
+	process, err := s.cfg.StartSuccessor(u.Binary, u.Canary)
 	if err != nil {
 		return 0, err
 	}
+	pid = process.Pid
 	s.log.Info("started a process that is to take over", zap.Int("process", pid))
 	p.progress(takeover.Progress{PID: pid, Stage: takeover.StageStarted})
 	ended := make(chan error, 1)
-	go func() { ended <- wait() }() // it outlives this process if it takes over
+	go func() { ended <- endOf(process) }() // it outlives this process if it takes over
 	left := make(chan struct{})
 	go func() { _, _, _ = conn.Receive(); close(left) }() // the command says nothing more: its connection has ended
 	contact := time.NewTimer(su.contact)
@@ -83,10 +83,10 @@ func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err 
 			s.log.Error("an upgrade has failed; this process goes on", zap.Int("process", pid), zap.Error(err))
 			return pid, err
 		case <-contact.C:
-			why = s.callOff(pid, fmt.Sprintf("it did not ask to take over within %s: is it a gateway, and does it have the same --data-dir?", su.contact), false)
+			why = s.callOff(process, fmt.Sprintf("it did not ask to take over within %s: is it a gateway, and does it have the same --data-dir?", su.contact), false)
 		case <-left:
 			left = nil
-			why = s.callOff(pid, "the command that had started the upgrade was interrupted", true)
+			why = s.callOff(process, "the command that had started the upgrade was interrupted", true)
 		case <-su.stopping:
 			return pid, errors.New("the gateway is stopping")
 		}
@@ -95,13 +95,13 @@ func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err 
 
 // callOff ends an upgrade. A process that has not asked to take over is killed: why says so. Otherwise the takeover is aborted, if
 // that is wanted.
-func (s *Server) callOff(pid int, reason string, abort bool) (why string) {
+func (s *Server) callOff(process *os.Process, reason string, abort bool) (why string) {
 	su := &s.succession
 	su.mu.Lock()
 	defer su.mu.Unlock()
 	switch {
 	case su.to == nil:
-		_ = unix.Kill(pid, unix.SIGKILL) // it fails only if the process has ended
+		_ = process.Kill() // it fails only if the process has ended, whose number may be another one's by now
 		return reason
 	case abort:
 		go su.abort(reason)
@@ -109,17 +109,27 @@ func (s *Server) callOff(pid int, reason string, abort bool) (why string) {
 	return ""
 }
 
+// endOf waits until a process has ended. The error says how, unless its status is 0.
+func endOf(p *os.Process) error {
+	st, err := p.Wait()
+	if err == nil && !st.Success() {
+		err = errors.New(st.String())
+	}
+	return err
+}
+
 // StartProcess starts a program that takes over from the gateway of this process, with the same arguments and environment. It is what
 // the command passes as Config.StartSuccessor.
-func StartProcess(binary string, args []string) (pid int, wait func() error, err error) {
+func StartProcess(binary string, args []string) (*os.Process, error) {
 	if binary == "" {
+		var err error
 		if binary, err = os.Executable(); err != nil {
-			return 0, nil, err
+			return nil, err
 		}
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	defer null.Close()
 	// What a service manager has said to this process alone.
@@ -128,15 +138,9 @@ func StartProcess(binary string, args []string) (pid int, wait func() error, err
 	})
 	p, err := os.StartProcess(binary, append([]string{binary}, args...), &os.ProcAttr{Env: env, Files: []*os.File{null, os.Stdout, os.Stderr}})
 	if err != nil {
-		return 0, nil, fmt.Errorf("start %s: %w", binary, err)
+		return nil, fmt.Errorf("start %s: %w", binary, err)
 	}
-	return p.Pid, func() error {
-		st, err := p.Wait()
-		if err == nil && !st.Success() {
-			err = errors.New(st.String())
-		}
-		return err
-	}, nil
+	return p, nil
 }
 
 // UpgradeProgress is a step of an upgrade.

@@ -18,15 +18,11 @@ import (
 // one that somebody has thought better of.
 func TestUpgradeToAProgramThatNeverAsks(t *testing.T) {
 	var command []string
-	ended := make(chan struct{}, 1)
 	dir := t.TempDir()
-	s, _, _ := alive(t, Config{DataDir: dir, StartSuccessor: func(string, *Canary) (int, func() error, error) {
+	s, _, _ := alive(t, Config{DataDir: dir, StartSuccessor: func(string, *Canary) (*os.Process, error) {
 		cmd := exec.Command(command[0], command[1:]...)
 		err := cmd.Start()
-		if err != nil {
-			return 0, nil, err
-		}
-		return cmd.Process.Pid, func() error { err := cmd.Wait(); ended <- struct{}{}; return err }, nil
+		return cmd.Process, err
 	}})
 	try := func(ctx context.Context, contact time.Duration, progress func(), program ...string) string {
 		t.Helper()
@@ -34,7 +30,6 @@ func TestUpgradeToAProgramThatNeverAsks(t *testing.T) {
 		s.succession.contact, command = contact, program
 		s.succession.mu.Unlock()
 		_, err := Upgrade(ctx, dir, "", nil, func(UpgradeProgress) { progress() })
-		<-ended
 		if err == nil || strings.Contains(err.Error(), "\n") {
 			t.Fatalf("the upgrade to %v ends with %v", program, err)
 		}
@@ -87,12 +82,13 @@ func TestUpgradeTellsItsStepsInTheirOrder(t *testing.T) {
 		}
 		return err
 	}
-	alive(t, Config{DataDir: dir, StartSuccessor: func(string, *Canary) (int, func() error, error) {
+	alive(t, Config{DataDir: dir, StartSuccessor: func(string, *Canary) (*os.Process, error) {
 		if err := asks(); err != nil {
-			return 0, nil, err
+			return nil, err
 		}
 		cmd := exec.Command("true")
-		return os.Getpid(), cmd.Wait, cmd.Start()
+		err := cmd.Start()
+		return cmd.Process, err
 	}})
 	var stages []takeover.Stage
 	_, err := Upgrade(t.Context(), dir, "", nil, func(step UpgradeProgress) { stages = append(stages, step.Stage) })
@@ -101,5 +97,29 @@ func TestUpgradeTellsItsStepsInTheirOrder(t *testing.T) {
 	}
 	if want := []takeover.Stage{takeover.StageStarted, takeover.StageLoading}; !slices.Equal(stages, want) {
 		t.Errorf("the steps are %q, expected %q", stages, want)
+	}
+}
+
+// A process that was started and has ended may leave its number to another one, which must not be killed in its place.
+func TestCallOffKillsNoOtherProcess(t *testing.T) {
+	started := exec.Command("true")
+	if err := started.Run(); err != nil {
+		t.Fatal(err)
+	}
+	other := exec.Command("cat")
+	in, err := other.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	started.Process.Pid = other.Process.Pid // as if the system had given the number again
+	if why := new(Server).callOff(started.Process, "the reason", false); why != "the reason" {
+		t.Errorf("the upgrade is called off because %q", why)
+	}
+	in.Close()
+	if err := other.Wait(); err != nil {
+		t.Errorf("the process that has the number now has ended: %v", err)
 	}
 }

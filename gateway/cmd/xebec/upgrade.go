@@ -130,7 +130,7 @@ func canaryFlags(share string, trial time.Duration, timed bool) (*server.Canary,
 }
 
 // startSuccessor starts a program with this one's arguments, to take over from it.
-func startSuccessor(binary string, canary *server.Canary) (pid int, wait func() error, err error) {
+func startSuccessor(binary string, canary *server.Canary) (*os.Process, error) {
 	return server.StartProcess(binary, successorArgs(os.Args[1:], canary))
 }
 
