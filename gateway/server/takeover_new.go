@@ -65,8 +65,15 @@ func (s *Server) meet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conn, err := takeover.Dial(ctx, dir.control())
-	if err != nil {
+	within, cancel := context.WithTimeout(ctx, controlWithin)
+	conn, err := dir.dial(within)
+	cancel()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("--takeover: %w", context.Cause(ctx))
+	case errors.Is(err, errNotNow):
+		return fmt.Errorf("--takeover: %w", err)
+	case err != nil:
 		return fmt.Errorf("--takeover: no gateway answers in %s: start without --takeover if none runs there: %w", dir.path, err)
 	}
 	b := &predecessor{conn: conn, machine: takeover.Taker(), files: map[string]*os.File{}, events: make(chan takeover.Event, 8), over: make(chan struct{}), share: make(chan *os.File, 1), connections: make(chan *os.File, 1)}

@@ -28,6 +28,9 @@ const (
 
 var errTakingOver = api.Errorf(api.Unavailable, "another process of this gateway is taking over: nothing was changed; try again in a moment")
 
+// errSuperseded refuses what is asked between the commit point and the close of the control socket.
+var errSuperseded = errors.New("another process has just taken over, and this one ends: try again in a moment")
+
 // succession is how this gateway is replaced: the control socket, and the process that takes over.
 type succession struct {
 	mu       sync.Mutex
@@ -158,6 +161,9 @@ func (s *Server) serveControl(conn *takeover.Conn) {
 		if err == nil {
 			pid, err = s.upgrade(conn, u)
 		}
+		if errors.Is(err, errSuperseded) {
+			return // without an answer the command asks again, at the socket of the new process
+		}
 		r := takeover.Result{PID: pid}
 		if err != nil {
 			r.Error = err.Error()
@@ -171,8 +177,12 @@ func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
 	su := &s.succession
 	su.mu.Lock()
 	if su.to != nil {
+		reason := "another process is taking over already"
+		if su.isOver() {
+			reason = errSuperseded.Error()
+		}
 		su.mu.Unlock()
-		_ = conn.Send(takeover.KindAbort, takeover.Abort{Reason: "another process is taking over already"})
+		_ = conn.Send(takeover.KindAbort, takeover.Abort{Reason: reason})
 		return
 	}
 	g := &giver{Server: s, conn: conn, machine: takeover.Giver(), events: make(chan takeover.Event, 8), decided: make(chan struct{}), takesConnections: hello.Connections}
@@ -194,11 +204,10 @@ func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
 	}
 	if err != nil {
 		su.to = nil
+	} else {
+		close(su.superseded) // here, so that a command which follows on the outcome is not told that a takeover is going on
 	}
 	su.mu.Unlock()
-	if err == nil {
-		close(su.superseded)
-	}
 	close(g.decided)
 	if err != nil {
 		s.log.Error("a process has not taken over; this one goes on", zap.Int("process", conn.PID()), zap.Error(err))

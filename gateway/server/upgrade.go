@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -31,6 +30,10 @@ func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err 
 	p := &startedProcess{outcome: make(chan error, 1), tell: func(step takeover.Progress) { _ = conn.Send(takeover.KindProgress, step) }}
 	su := &s.succession
 	su.mu.Lock()
+	if su.isOver() {
+		su.mu.Unlock()
+		return 0, errSuperseded
+	}
 	if su.started != nil || su.to != nil {
 		su.mu.Unlock()
 		return 0, errors.New("another process is taking over already")
@@ -61,16 +64,8 @@ func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err 
 		case err := <-p.outcome:
 			return pid, err
 		case err := <-ended:
-			su.mu.Lock()
-			to, decided := su.to, su.decided
-			su.mu.Unlock()
-			if to != nil {
-				<-decided
-			}
-			select {
-			case err := <-p.outcome: // it knows better why
+			if known, err := su.outcomeOf(p); known { // it knows better why
 				return pid, err
-			default:
 			}
 			how := "exit status 0"
 			if err != nil {
@@ -87,9 +82,28 @@ func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err 
 		case <-left:
 			left = nil
 			why = s.callOff(process, "the command that had started the upgrade was interrupted", true)
-		case <-su.stopping:
+		case <-su.stopping: // perhaps as the new process serves
+			if known, err := su.outcomeOf(p); known {
+				return pid, err
+			}
 			return pid, errors.New("the gateway is stopping")
 		}
+	}
+}
+
+// outcomeOf is the outcome of a takeover by a started process, if it has one. It waits for a takeover that has begun.
+func (su *succession) outcomeOf(p *startedProcess) (known bool, err error) {
+	su.mu.Lock()
+	to, decided := su.to, su.decided
+	su.mu.Unlock()
+	if to != nil {
+		<-decided
+	}
+	select {
+	case err := <-p.outcome:
+		return true, err
+	default:
+		return false, nil
 	}
 }
 
@@ -141,55 +155,4 @@ func StartProcess(binary string, args []string) (*os.Process, error) {
 		return nil, fmt.Errorf("start %s: %w", binary, err)
 	}
 	return p, nil
-}
-
-// UpgradeProgress is a step of an upgrade.
-type UpgradeProgress = takeover.Progress
-
-// Upgrade asks the gateway that runs with a data directory to start a process of a program that takes over from it, and waits until
-// that has happened or failed. An empty binary is the gateway's own program. With a canary the new process is tried first. progress is
-// called at each step.
-func Upgrade(ctx context.Context, dataDir, binary string, canary *Canary, progress func(UpgradeProgress)) (pid int, err error) {
-	dir, err := findDataDir(dataDir)
-	if err != nil {
-		return 0, err
-	}
-	conn, err := takeover.Dial(ctx, dir.control())
-	if err != nil {
-		return 0, fmt.Errorf("no gateway answers in %s: --data-dir names the directory of the one to replace: %w", dir.path, err)
-	}
-	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, conn.EndReceive)()
-	if err := conn.Send(takeover.KindUpgrade, takeover.Upgrade{Binary: binary, Canary: canary}); err != nil {
-		return 0, err
-	}
-	for {
-		f, files, err := conn.Receive()
-		for _, file := range files {
-			file.Close()
-		}
-		if err != nil && ctx.Err() != nil {
-			return 0, fmt.Errorf("%w: the upgrade is called off, unless the new process serves already", context.Cause(ctx))
-		} else if err != nil {
-			return 0, errors.Join(context.Cause(ctx), fmt.Errorf("the gateway, process %d, has ended the connection; its log says what became of the upgrade: %w", conn.PID(), err))
-		}
-		if f.Kind == takeover.KindProgress {
-			var step UpgradeProgress
-			if err := f.Decode(&step); err != nil {
-				return 0, err
-			}
-			progress(step)
-			continue
-		}
-		var r takeover.Result
-		if err := f.Decode(&r); err != nil {
-			return 0, err
-		}
-		switch {
-		case r.Error != "":
-			return 0, errors.New(r.Error)
-		default:
-			return r.PID, nil
-		}
-	}
 }

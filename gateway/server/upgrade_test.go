@@ -2,14 +2,18 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/gateway/takeover"
 )
@@ -122,4 +126,85 @@ func TestCallOffKillsNoOtherProcess(t *testing.T) {
 	if err := other.Wait(); err != nil {
 		t.Errorf("the process that has the number now has ended: %v", err)
 	}
+}
+
+// heldDir is the data directory of a gateway that runs, and has no control socket.
+func heldDir(t *testing.T) dataDir {
+	t.Helper()
+	d, err := openDataDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.lock.Close() })
+	return d
+}
+
+// Where no gateway runs there is nothing to wait for. Where one runs, the error does not say that there is none.
+func TestDialWithoutControlSocket(t *testing.T) {
+	d := heldDir(t)
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := d.dial(short); !errors.Is(err, errNotNow) || !strings.Contains(err.Error(), d.path) {
+		t.Errorf("where a gateway runs: %v", err)
+	}
+	if err := d.lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.dial(t.Context()); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("where a gateway has run: %v", err)
+	}
+	if _, err := (dataDir{path: t.TempDir()}).dial(t.Context()); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("where none has run: %v", err)
+	}
+	if _, err := Upgrade(t.Context(), t.TempDir(), "", nil, nil); err == nil || !strings.Contains(err.Error(), "no gateway answers") {
+		t.Errorf("an upgrade where none has run: %v", err)
+	}
+}
+
+// A process that has just been replaced ends connections without an answer. The command asks the next one, also if that has no socket
+// yet.
+func TestUpgradeAsksTheNextProcess(t *testing.T) {
+	d := heldDir(t)
+	old, err := takeover.Listen(d.control())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		c, err := old.AcceptUnix()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		old.Close()
+		c.Close()
+		ln, err := takeover.Listen(d.control())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer ln.Close()
+		_ = ln.SetDeadline(time.Now().Add(time.Minute)) // of a test that fails
+		if c, err = ln.AcceptUnix(); err != nil {
+			t.Error(err)
+			return
+		}
+		conn, err := takeover.NewConn(c)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		if f, _, err := conn.Receive(); err != nil || f.Kind != takeover.KindUpgrade {
+			t.Errorf("the next process gets message %d, %v", f.Kind, err)
+		}
+		if err := conn.Send(takeover.KindResult, takeover.Result{PID: 7}); err != nil {
+			t.Error(err)
+		}
+	})
+	if pid, err := Upgrade(t.Context(), d.path, "", nil, nil); pid != 7 || err != nil {
+		t.Errorf("the upgrade ends with process %d, %v", pid, err)
+		old.Close()
+	}
+	serving.Wait()
 }

@@ -349,3 +349,28 @@ func TestUpgradeOfAModelThatStartsInPart(t *testing.T) {
 	}
 	u.oldEnds()
 }
+
+// An upgrade right after another one finds the new process, though that has no control socket before the old one has ended. On a slow
+// machine it may have to be tried again, and then it says so.
+func TestUpgradeRightAfterAnUpgrade(t *testing.T) {
+	t.Parallel()
+	u := serveUpgradable(t)
+	if r := u.upgrade()(); r.status != 0 {
+		t.Fatalf("upgrade: status %d %s%s", r.status, r.out, r.err)
+	}
+	before := u.pid
+	u.await("the second upgrade", func(context.Context) (bool, string) {
+		r := u.upgrade()()
+		if r.status != 0 && !strings.Contains(r.err, "cannot be replaced now") {
+			t.Errorf("the second upgrade: status %d %s%s", r.status, r.out, r.err)
+			return true, ""
+		}
+		return r.status == 0, r.err
+	})
+	if u.pid == before {
+		t.Error("the second upgrade has replaced nothing")
+	}
+	if a := u.ask("g", 3, ""); a.number() != 3 {
+		t.Errorf("after the second upgrade the function answers %v", a)
+	}
+}
