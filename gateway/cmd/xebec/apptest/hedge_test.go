@@ -40,7 +40,7 @@ func TestHedging(t *testing.T) {
 	if m.Hedges == nil || m.Hedges.Wins == 0 || m.Hedges.Hedged < m.Hedges.Wins {
 		t.Errorf("unexpected hedge counts: %+v", m.Hedges)
 	}
-	g.describes("m", "Hedged:", "queries went to a second replica too, which answered first")
+	g.describes("m", "Hedged:", "went to a second replica too, which answered first")
 
 	release()
 	after := g.startLoad("f", 2, maxLoad)

@@ -40,7 +40,7 @@ func TestMalformedRequests(t *testing.T) {
 		{"wrong type", "/m/predict", "application/json", `{"input":[1,2,"three",4]}`, 400, "input[2]"},
 		{"too short", "/m/predict", "application/json", `{"input":[1,2,3]}`, 400, "input"},
 		{"too long", "/m/predict", "application/json", `{"input":[1,2,3,4,5]}`, 400, "input"},
-		{"one of a batch", "/m/predict", "application/json", `{"input_batch":[[1,2,3,4],[1,2,null,4]]}`, 400, "input_batch[1][2]"},
+		{"one of a batch", "/m/predict", "application/json", `{"input_batch":[[1,2,3,4],[1,2,"x",4]]}`, 400, "input_batch[1][2]"},
 		{"input twice", "/m/predict", "application/json", `{"input":[1,2,3,4],"input":[1,2,3,4]}`, 400, "input"},
 		{"deep", "/m/predict", "application/json", `{"input":` + deep + `}`, 400, ""},
 		{"deep, unasked for", "/m/predict", "application/json", `{"x":` + deep + `,"input":[1,2,3,4]}`, 400, ""},

@@ -1,6 +1,7 @@
 package apptest
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"os/exec"
@@ -84,9 +85,8 @@ func TestHTTPSemantics(t *testing.T) {
 		if resp, _ := ask("DELETE", g.admin+"/v1/functions/none", "", "X-Request-Id", "mine-2", "traceparent", parent); resp.StatusCode != 404 {
 			t.Errorf("deleting what is not there: %s", resp.Status)
 		}
-		if !regexp.MustCompile(`"action": "delete".*"request_id": "mine-2", "traceparent": "` + parent + `"`).MatchString(g.logText()) {
-			t.Errorf("the log does not name the request:\n%s", tail(g.logText(), 5))
-		}
+		named := regexp.MustCompile(`"action": "delete".*"request_id": "mine-2", "traceparent": "` + parent + `"`)
+		g.await("the log to name the request", func(context.Context) (bool, string) { return named.MatchString(g.logText()), tail(g.logText(), 5) })
 	})
 
 	t.Run("answers", func(t *testing.T) {

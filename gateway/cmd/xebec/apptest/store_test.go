@@ -76,7 +76,7 @@ func TestGatewaysShareRedis(t *testing.T) {
 		if p.Store.LastError == "" || p.Feedback.Counted != map[*gateway]uint64{a: 13, b: 9}[g] || row(t, p.Candidates, "right").Count <= 15 {
 			t.Errorf("while the store is away describe says %+v, %+v", p, p.Store)
 		}
-		if text := g.must("describe", "function", "f"); !strings.Contains(text, "away: ") || !strings.Contains(text, "states to be written") {
+		if text := g.must("describe", "function", "f"); !strings.Contains(text, "away: ") || !strings.Contains(text, "to be written") {
 			t.Errorf("while the store is away describe says\n%s", text)
 		}
 		m := g.metrics().samples
