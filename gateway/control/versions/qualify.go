@@ -144,7 +144,7 @@ func (c *Catalog) tryExtremes(ctx context.Context, v *Version, within time.Durat
 		status.Extremes++
 		switch code := answers[0].Code; code {
 		case api.OK:
-		case api.ModelError, api.BadOutput, api.TooLarge:
+		case api.InvalidInput, api.ModelError, api.BadOutput, api.TooLarge:
 			status.Refused++
 		default:
 			return fmt.Sprintf("the extreme input %q ended or stopped a replica: %s; the model must refuse what it cannot take (or say extremes: false)", e.Name, v.Explain(code))

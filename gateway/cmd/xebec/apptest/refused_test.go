@@ -189,3 +189,19 @@ xebec.serve(predict, text=True)
 		}
 	}
 }
+
+// A version that refuses extreme inputs passes its validation, as one that raises does.
+func TestRefusedExtremesPassValidation(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	writeFile(t, dir, "numbers.jsonl", `{"input":1.5,"label":1.5}`+"\n")
+	m := strings.ReplaceAll(pythonModel(t, dir, "finite", `
+import math
+import xebec
+xebec.serve(lambda batch: [x if math.isfinite(x) else xebec.Error("not a finite number") for x in batch.tolist()])
+`, "validate: {queries: numbers.jsonl, min_accuracy: 1}"), "dtype: bytes", "dtype: float32")
+	g := serve(t, "--python", python(t), "--config", manifest(t, m))
+	if v := g.awaitServing("finite@1").Version.Validation; v == nil || !v.Passed || v.Refused == 0 || v.Matched != 1 {
+		t.Errorf("validation %+v, expected that it passed, with inputs that were refused", v)
+	}
+}

@@ -8,8 +8,10 @@ for long.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -33,7 +35,15 @@ class Threads:
         try:
             worker.predict(q, maps)
         except BaseException as e:
+            self._end(e)
+
+    def _end(self, e: BaseException) -> None:
+        """Ends the process: on this thread nobody would see the exception, and the batch would never be answered."""
+        try:
             self._lost(e)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
 
     def wait(self) -> None:
         """Returns when every request that was submitted is answered."""
@@ -69,7 +79,7 @@ class Coroutines(Threads):
                     returned = e
                 worker.answer(q, maps, returned, _clock() - started)
         except BaseException as e:
-            self._lost(e)
+            self._end(e)
 
     def wait(self) -> None:
         for future in list(self._open):
