@@ -69,8 +69,8 @@
 //
 // # Which goroutine does what
 //
-// The method process handles everything that a worker sends. It runs where the socket is polled: inline in a netpoll
-// poller by default, which saves a goroutine switch per wake-up, or in a goroutine per replica on the Go runtime's
+// The method process handles everything that a worker sends. It runs where the socket is polled: by default in a
+// goroutine per replica on the Go runtime's poller, where the pollers of clients sleep, too, or inline in a netpoll
 // poller. Events are delivered from there, so receivers must not block. process reads the socket before it finds the
 // ring empty and declares sleep, in the order of section 3.1 of the protocol.
 package local
