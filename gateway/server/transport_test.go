@@ -38,10 +38,10 @@ func (g *goModels) Start(_ context.Context, l containers.Launch) (containers.Ins
 	if !ok {
 		return nil, fmt.Errorf("no Go function serves %s", l.Model)
 	}
+	g.mu.Lock() // before its start, for the worker may have answered a query before Start returns
+	defer g.mu.Unlock()
 	i := &goInstance{model: l.Model, Worker: g.transport.Start(l.Env, m)}
-	g.mu.Lock()
 	g.workers = append(g.workers, i)
-	g.mu.Unlock()
 	return i, nil
 }
 

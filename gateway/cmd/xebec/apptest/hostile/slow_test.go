@@ -15,7 +15,8 @@ import (
 func TestSlowClients(t *testing.T) {
 	const every = 50 * time.Millisecond
 	t.Parallel()
-	g := serve(t, "--first-byte-timeout", "300ms", "--header-timeout", "500ms", "--idle-timeout", "600ms")
+	g := serve(t, "--first-byte-timeout", "3s", // long enough that a busy machine has written the others' first bytes
+		"--header-timeout", "500ms", "--idle-timeout", "600ms")
 	g.ports(func(port, address string) {
 		silent, slow, idle := g.dial(address), g.dial(address), g.dial(address)
 		if _, err := io.WriteString(idle, next); err != nil {
