@@ -13,8 +13,9 @@
 //     where the engine cannot make them read-only (before API 1.44).
 //   - /tmp, and every VOLUME that the image declares, are 64 MiB of memory each; /dev/shm has 16 MiB. Data in an
 //     image's VOLUME is not visible: put it elsewhere.
-//   - Limits.MemoryBytes without additional swap, Limits.CPUMillis, Limits.PIDs or else 512, OpenFiles, DataBytes; no
-//     core dumps.
+//   - Limits.MemoryBytes or else [Config].MemoryBytes, without additional swap; Limits.CPUMillis; Limits.PIDs or else
+//     512; OpenFiles, DataBytes; no core dumps. Config.MemoryBytes bounds each container by itself: the engine has no
+//     bound for all of them together.
 //   - XEBEC_GPUS=0,2 in the environment requests these devices from the engine; inside they are numbered from 0.
 //   - Launch.Command replaces the image's entry point and command. An init runs in front of it, if the engine has one.
 //
@@ -26,7 +27,7 @@
 //
 // For each container one goroutine waits for its end through the engine, and another copies its output, which is
 // complete when Exited is closed. The container's exit is reported like a process's: exit codes above 128 are signals,
-// and for a replica that the kernel killed for memory the reason names limits.memory.
+// and for a replica that the kernel killed for memory the reason names limits.memory, or the bound that holds without.
 //
 // An engine that goes away does not break the workers' connections: replicas keep serving. So a broken connection to
 // the engine does not count as an exit. Instead the package watches the container's first process, through a descriptor

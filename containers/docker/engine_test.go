@@ -167,11 +167,11 @@ func TestCloseWithoutEngine(t *testing.T) {
 	if _, err := engineIn(dir); err != nil {
 		t.Fatal(err)
 	}
-	next := g.runtime("the next gateway")
+	next := g.runtime("the next gateway", 0)
 	if err := next.Sweep(t.Context()); err != nil { // this process lives and the containers have another name: nothing is touched
 		t.Fatal(err)
 	}
-	mine := g.runtime(t.Name())
+	mine := g.runtime(t.Name(), 0)
 	if err := mine.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func TestCloseWhileEngineHangs(t *testing.T) {
 		t.Error("its process still runs")
 	}
 	thaw()
-	mine := g.runtime(t.Name())
+	mine := g.runtime(t.Name(), 0)
 	if err := mine.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}

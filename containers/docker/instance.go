@@ -440,13 +440,20 @@ func (in *instance) exitOf(code int, outOfMemory bool) containers.Exit {
 	if outOfMemory {
 		exit.Cause = containers.OutOfMemory
 	}
+	// The engine does not say whether the container reached the bound or the host ran out of memory before.
+	beyond := fmt.Sprintf("it took more than %d MiB, which is what the machine, or the gateway's cgroup, has for replicas, or the host ran out of memory; "+
+		"bound each model (limits.memory), or find out what the models hold", in.r.memory>>20)
 	switch {
 	case outOfMemory && killed && limit > 0:
 		exit.Reason = fmt.Sprintf("killed by the kernel: it exceeded its memory limit of %s (limits.memory)", size(limit))
+	case outOfMemory && killed && in.r.memory > 0:
+		exit.Reason = "killed by the kernel: " + beyond
 	case outOfMemory && killed:
 		exit.Reason = "killed by the kernel: the host ran out of memory"
 	case outOfMemory && limit > 0:
 		exit.Reason = fmt.Sprintf("%s, after the kernel killed one of its processes at its memory limit of %s (limits.memory)", exit, size(limit))
+	case outOfMemory && in.r.memory > 0:
+		exit.Reason = fmt.Sprintf("%s, after the kernel killed one of its processes: %s", exit, beyond)
 	case killed && limit > 0 && !in.endRequested.Load(): // the engine can learn of an out-of-memory kill late
 		exit.Reason = fmt.Sprintf("%s; its memory limit is %s (limits.memory)", exit, size(limit))
 	case code == 127 && len(in.launch.Command) > 0:

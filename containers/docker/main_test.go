@@ -202,14 +202,15 @@ func newRig(t *testing.T, host string, changes ...string) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { g.hub.Close() })
-	g.r = g.runtime(t.Name())
+	g.r = g.runtime(t.Name(), 0)
 	return g
 }
 
-// runtime makes another Runtime on the engine, which must leave nothing behind.
-func (g *rig) runtime(owner string) *Runtime {
+// runtime makes another Runtime on the engine, which must leave nothing behind. Memory is the bound of containers
+// without a limit of their own; 0: none.
+func (g *rig) runtime(owner string, memory int64) *Runtime {
 	g.t.Helper()
-	r, err := New(Config{Host: g.host, Owner: owner})
+	r, err := New(Config{Host: g.host, Owner: owner, MemoryBytes: memory})
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -52,6 +52,9 @@ type Config struct {
 	// Owner names the gateway in its containers' labels. It must be the same at each start, and differ from all other
 	// gateways on this engine.
 	Owner string
+	// MemoryBytes bounds the memory of each container whose launch does not (Limits.MemoryBytes); 0: there is no such
+	// bound.
+	MemoryBytes int64
 	// Logger receives messages about the engine and about orphaned containers; nil: none.
 	Logger *zap.Logger
 }
@@ -64,6 +67,7 @@ type Runtime struct {
 	me      owner
 	log     *zap.Logger
 	engine  *client.Client
+	memory  int64 // Config.MemoryBytes
 
 	// starting ends when the Runtime is closed, life when it gives up the remaining replicas.
 	starting, life       context.Context
@@ -120,7 +124,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, fmt.Errorf("the Docker engine %s: %w", host, err)
 	}
 	r := &Runtime{
-		host: host, hostErr: hostErr, me: me, log: cfg.Logger, engine: engine,
+		host: host, hostErr: hostErr, me: me, log: cfg.Logger, engine: engine, memory: max(0, cfg.MemoryBytes),
 		creates: make(chan struct{}, maxCreates), contacting: make(chan struct{}, 1),
 		known: map[string]struct{}{}, instances: map[*instance]struct{}{}, pulls: map[string]chan struct{}{},
 	}
@@ -182,6 +186,7 @@ func (r *Runtime) start(ctx context.Context, l containers.Launch, v *logWriter) 
 	}
 	s.labels = r.me.labels()
 	maps.Copy(s.labels, map[string]string{labelModel: l.Model.Name, labelVersion: l.Model.Version, labelReplica: strconv.FormatUint(l.Replica, 10)})
+	s.memory = cmp.Or(l.Limits.MemoryBytes, r.memory)
 	s.recursive = atLeast(r.engine.ClientVersion(), recursiveMajor, recursiveMinor)
 
 	select {

@@ -253,6 +253,20 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// So is one whose model declares none, at the bound of all.
+func TestMemoryOfMachine(t *testing.T) {
+	g := newRig(t, address)
+	g.r = g.runtime("a small machine", 32<<20)
+	in := g.start([]string{"/stray", "eat"}, nil)
+	exit := in.wantExit(t)
+	if exit.Signal != int(syscall.SIGKILL) || exit.Cause != containers.OutOfMemory || !strings.Contains(exit.String(), "it took more than 32 MiB") {
+		t.Errorf("%+v", exit)
+	}
+	if strings.Contains(in.err.String(), "33 MiB\n") {
+		t.Errorf("it exceeded the bound: %s", in.err)
+	}
+}
+
 // A replica that ignores SIGTERM is killed.
 func TestDeaf(t *testing.T) {
 	g := newRig(t, address)
@@ -399,7 +413,7 @@ func TestGivenUp(t *testing.T) {
 // Close ends what runs, what ignores SIGTERM and what is starting; nothing starts after it.
 func TestClose(t *testing.T) {
 	g := newRig(t, address)
-	g.r = g.runtime("another")
+	g.r = g.runtime("another", 0)
 	one, two := g.start([]string{"/stray", "sleep"}, nil), g.start([]string{"/stray", "deaf"}, nil)
 	one.wantOutput(t, "asleep")
 	two.wantOutput(t, "deaf")
@@ -437,7 +451,7 @@ func TestOrphans(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { g.r.remove(context.Background(), foreign.ID) })
-	living := g.runtime("a living gateway")
+	living := g.runtime("a living gateway", 0)
 	l, _ := g.launch([]string{"/stray", "deaf"}, nil)
 	kept, err := living.Start(t.Context(), l)
 	if err != nil {
@@ -467,7 +481,7 @@ func TestOrphans(t *testing.T) {
 	victim.Process.Kill()
 	victim.Wait()
 
-	next := g.runtime("the next gateway")
+	next := g.runtime("the next gateway", 0)
 	if err := next.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}

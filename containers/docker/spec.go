@@ -57,7 +57,8 @@ type spec struct {
 	gpus    []string
 	volumes []string // the image's volumes
 	labels  map[string]string
-	init    bool // run an init, which reaps zombies and passes signals on
+	memory  int64 // its bound in bytes; 0: none
+	init    bool  // run an init, which reaps zombies and passes signals on
 	// recursive: a read-only mount also makes read-only what is mounted below it.
 	recursive bool
 }
@@ -228,7 +229,7 @@ func (s *spec) resources() container.Resources {
 	}
 	res := container.Resources{
 		PidsLimit: &pids, NanoCPUs: limits.CPUMillis * 1e6,
-		Memory: limits.MemoryBytes, MemorySwap: limits.MemoryBytes, // no additional swap: a replica that swaps answers nothing in time
+		Memory: s.memory, MemorySwap: s.memory, // no additional swap: a replica that swaps answers nothing in time
 		Ulimits: []*container.Ulimit{{Name: "core"}}, // a core dump would hold clients' data
 	}
 	if n := int64(limits.OpenFiles); n > 0 {

@@ -45,6 +45,7 @@ func TestExitOf(t *testing.T) {
 		code   int
 		oom    bool
 		asked  bool
+		bound  int64
 		launch containers.Launch
 		signal int
 		want   string
@@ -59,9 +60,15 @@ func TestExitOf(t *testing.T) {
 		{code: 137, launch: limited, signal: 9, want: "ended by SIGKILL (killed from outside: the kernel does this when memory runs out); its memory limit is 256 MiB (limits.memory)"},
 		{code: 137, launch: limited, asked: true, signal: 9, want: "ended by SIGKILL (killed from outside: the kernel does this when memory runs out)"},
 		{code: 1, oom: true, launch: limited, want: "exited with code 1, after the kernel killed one of its processes at its memory limit of 256 MiB (limits.memory)"},
+		{code: 137, oom: true, bound: 3 << 30, launch: limited, signal: 9, want: "killed by the kernel: it exceeded its memory limit of 256 MiB (limits.memory)"},
+		{code: 137, oom: true, bound: 3 << 30, signal: 9, want: "killed by the kernel: it took more than 3072 MiB, which is what the machine, or the gateway's cgroup, has for replicas, or the host ran out of memory; " +
+			"bound each model (limits.memory), or find out what the models hold"},
+		{code: 1, oom: true, bound: 3 << 30, want: "exited with code 1, after the kernel killed one of its processes: it took more than 3072 MiB, which is what the machine, or the gateway's cgroup, has for replicas, " +
+			"or the host ran out of memory; bound each model (limits.memory), or find out what the models hold"},
+		{code: 137, bound: 3 << 30, signal: 9, want: "ended by SIGKILL (killed from outside: the kernel does this when memory runs out)"},
 		{code: 127, launch: limited, want: `exited with code 127: is there a program "python" in the image img?`},
 	} {
-		in := &instance{launch: c.launch}
+		in := &instance{r: &Runtime{memory: c.bound}, launch: c.launch}
 		in.endRequested.Store(c.asked)
 		if exit := in.exitOf(c.code, c.oom); exit.String() != c.want || exit.Signal != c.signal {
 			t.Errorf("code %d: %q, signal %d; expected %q, %d", c.code, exit, exit.Signal, c.want, c.signal)
@@ -208,8 +215,9 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// fakeEngine answers with a handler. It covers what a real engine without a registry cannot show.
-func fakeEngine(t *testing.T, handle http.HandlerFunc) *Runtime {
+// fakeEngine answers with a handler. It covers what a real engine without a registry cannot show. The Config lacks only
+// the engine's address and the owner.
+func fakeEngine(t *testing.T, cfg Config, handle http.HandlerFunc) *Runtime {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "xdk")
 	if err != nil {
@@ -232,7 +240,8 @@ func fakeEngine(t *testing.T, handle http.HandlerFunc) *Runtime {
 	})}
 	go server.Serve(ln)
 	t.Cleanup(func() { server.Close() })
-	r, err := New(Config{Host: "unix://" + filepath.Join(dir, "s"), Owner: t.Name()})
+	cfg.Host, cfg.Owner = "unix://"+filepath.Join(dir, "s"), t.Name()
+	r, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,10 +249,54 @@ func fakeEngine(t *testing.T, handle http.HandlerFunc) *Runtime {
 	return r
 }
 
+// What the engine is asked for bounds the memory and the processes of each container, also where its model declares no
+// limits.
+func TestCreateRequest(t *testing.T) {
+	type bounds struct{ Memory, MemorySwap, PidsLimit int64 }
+	const machine = 3 << 30
+	for name, c := range map[string]struct {
+		bound  int64 // Config.MemoryBytes
+		limits containers.Limits
+		want   bounds
+	}{
+		"no limits":                         {machine, containers.Limits{}, bounds{machine, machine, 512}},
+		"a limit of something else":         {machine, containers.Limits{CPUMillis: 500, PIDs: 33}, bounds{machine, machine, 33}},
+		"a limit of memory":                 {machine, containers.Limits{MemoryBytes: 1 << 30}, bounds{1 << 30, 1 << 30, 512}},
+		"a limit larger than the machine":   {machine, containers.Limits{MemoryBytes: 8 << 30}, bounds{8 << 30, 8 << 30, 512}},
+		"the machine's memory not known":    {0, containers.Limits{}, bounds{0, 0, 512}},
+		"a limit, and that is not known":    {0, containers.Limits{MemoryBytes: 1 << 30}, bounds{1 << 30, 1 << 30, 512}},
+		"a bound that is no size of memory": {-1, containers.Limits{}, bounds{0, 0, 512}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := make(chan bounds, 1)
+			r := fakeEngine(t, Config{MemoryBytes: c.bound}, func(w http.ResponseWriter, req *http.Request) {
+				if !strings.HasSuffix(req.URL.Path, "/containers/create") {
+					fmt.Fprint(w, `{"Config":{"User":"7"}}`)
+					return
+				}
+				var body struct{ HostConfig bounds }
+				if err := json.NewDecoder(req.Body).Decode(&body); err != nil {
+					t.Error(err)
+				}
+				asked <- body.HostConfig
+				w.WriteHeader(http.StatusBadRequest) // the request is all that is looked at
+				fmt.Fprint(w, `{"message":"enough"}`)
+			})
+			_, err := r.Start(t.Context(), containers.Launch{Image: "x", Limits: c.limits, Env: []string{"XEBEC_SOCKET=" + listen(t, t.TempDir())}})
+			if err == nil || !strings.Contains(err.Error(), "enough") {
+				t.Fatalf("%v", err)
+			}
+			if got := <-asked; got != c.want {
+				t.Errorf("%+v, expected %+v", got, c.want)
+			}
+		})
+	}
+}
+
 // A pull reports its progress, and the pulled image is used.
 func TestPull(t *testing.T) {
 	pulled := false
-	r := fakeEngine(t, func(w http.ResponseWriter, req *http.Request) {
+	r := fakeEngine(t, Config{}, func(w http.ResponseWriter, req *http.Request) {
 		switch {
 		case strings.HasSuffix(req.URL.Path, "/images/create"):
 			if image := req.URL.Query().Get("fromImage") + ":" + req.URL.Query().Get("tag"); image != "registry.example.org/team/model:1.2" {
@@ -274,14 +327,14 @@ func TestPull(t *testing.T) {
 
 // Errors during a pull, and the sum of its messages.
 func TestProgress(t *testing.T) {
-	r := fakeEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+	r := fakeEngine(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, `{"errorDetail":{"code":401,"message":"unauthorized: a password is wanted"},"error":"unauthorized"}`)
 	})
 	err := r.pull(t.Context(), containers.Launch{Image: "private"})
 	if err == nil || !strings.Contains(err.Error(), "a password is wanted") || !strings.Contains(err.Error(), "docker login") {
 		t.Errorf("%v", err)
 	}
-	r = fakeEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+	r = fakeEngine(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"status":"Downloading","id":"aa","progressDetail":{"current":1,"total":2}}`+"\n{")
 		panic(http.ErrAbortHandler) // the engine goes away in the middle
 	})

@@ -238,9 +238,9 @@ func defaultCache(total int64) int64 {
 	return min(maxDefaultCacheBytes, total/cacheShare)
 }
 
-// replicaMemory is what all replicas together may take, in bytes: what the machine, or the gateway's cgroup, has for them, or more
-// where the operator says so. 0: it is not known. A smaller --node-memory is what the placement plans with: replicas that outgrow it
-// are taken back, not killed.
+// replicaMemory is what all replicas in processes together may take, and each container without a limit of its own, in bytes: what the
+// machine, or the gateway's cgroup, has for replicas, or more where the operator says so. 0: it is not known. A smaller --node-memory is
+// what the placement plans with: replicas that outgrow it are taken back, not killed.
 func (c Config) replicaMemory() int64 {
 	found, _ := node.Detect() // what could not be read is 0, and capacity reports it
 	if found.MemoryBytes == 0 {

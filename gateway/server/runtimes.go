@@ -35,7 +35,8 @@ func noHostNetwork(cfg Config) string {
 // newRuntime makes what starts replicas on this host: a launch with an image goes to the container engine, every other one to
 // processes. Neither starts anything before it is needed. Whether there is an engine shows when a container is launched.
 func newRuntime(cfg Config, dir dataDir, sockets string, log *zap.Logger) (containers.Runtime, error) {
-	processes, err := process.New(process.Config{Hidden: hiddenPaths(cfg, dir), Sockets: sockets, MemoryBytes: cfg.replicaMemory(), NoHostNetwork: noHostNetwork(cfg)})
+	memory := cfg.replicaMemory()
+	processes, err := process.New(process.Config{Hidden: hiddenPaths(cfg, dir), Sockets: sockets, MemoryBytes: memory, NoHostNetwork: noHostNetwork(cfg)})
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +44,7 @@ func newRuntime(cfg Config, dir dataDir, sockets string, log *zap.Logger) (conta
 	if err != nil {
 		return nil, errors.Join(err, processes.Close())
 	}
-	images, err := docker.New(docker.Config{Host: cfg.Docker, Owner: owner, Logger: log})
+	images, err := docker.New(docker.Config{Host: cfg.Docker, Owner: owner, MemoryBytes: memory, Logger: log})
 	if err != nil {
 		return nil, errors.Join(err, processes.Close())
 	}

@@ -59,6 +59,15 @@ func containersServe(t *testing.T, e *engine) {
 			t.Errorf("container %s: %s: expected %s", name, got, want)
 		}
 	}
+	// A container without limits has the machine's memory less the gateway's reserve, no swap beside it, and 512 processes.
+	g.awaitReplicas("wordy", 1)
+	machine := g.itself().Node.Budget.MemoryBytes
+	for _, name := range e.containers(t, g, "wordy") {
+		const format = "{{.HostConfig.Memory}} {{.HostConfig.MemorySwap}} {{.HostConfig.PidsLimit}}"
+		if got, want := e.docker(t, "inspect", "--format", format, name), fmt.Sprint(machine, machine, 512); machine == 0 || got != want {
+			t.Errorf("container %s without limits: %s: expected %s", name, got, want)
+		}
+	}
 	text := g.must("describe", "model", "m")
 	for _, says := range []string{e.image, "0.5 cores, 256MiB of memory, 100 processes and threads", "ready, 2 of 2 replicas ready", fmt.Sprintf("%d, 0 restarts", m.Replicas[0].PID)} {
 		if !strings.Contains(text, says) {
