@@ -170,13 +170,14 @@ func (p *poller) run() {
 	}
 }
 
-// work serves all that is ready. An event that comes later makes the runtime call it again.
+// work serves all that is ready. An event that comes later makes the runtime call it again. It may go on for as long as clients send, so
+// after each round, which has at most batchEvents of events and as many reads of sockets that have more, it does what is due.
 func (p *poller) work(fd int) {
 	for {
 		p.waited.Add(1)
 		n := epollWait(fd, p.events[:])
 		now := p.group.now()
-		p.resolve(p.events[:n])
+		due := p.resolve(p.events[:n], now)
 		for i, e := range p.ready {
 			p.ready[i].socket = nil
 			if e.socket.signal(e.bits) {
@@ -186,17 +187,27 @@ func (p *poller) work(fd int) {
 		p.more, p.again = p.again, p.more[:0]
 		for i, s := range p.more {
 			p.more[i] = nil
-			p.process(s, now)
+			if i < batchEvents {
+				p.process(s, now)
+			} else {
+				p.again = append(p.again, s) // in the next round, after what is due
+			}
 		}
 		p.flush()
+		if due && p.rouse() {
+			p.mu.Lock()
+			p.wakeLocked() // run ends by the deadline
+			p.mu.Unlock()
+			return
+		}
 		if n < len(p.events) && len(p.again) == 0 {
 			return
 		}
 	}
 }
 
-// resolve finds the sockets of events.
-func (p *poller) resolve(events []unix.EpollEvent) {
+// resolve finds the sockets of events, and reports whether there is something for rouse.
+func (p *poller) resolve(events []unix.EpollEvent, now api.Nanos) (due bool) {
 	p.ready = p.ready[:0]
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,10 +217,11 @@ func (p *poller) resolve(events []unix.EpollEvent) {
 			p.ready = append(p.ready, event{s.socket, e.Events})
 		}
 	}
+	return p.woken || p.wakeAt <= now
 }
 
 // rouse does what a deadline was for: alarms that are due, and what other goroutines have put into the inbox. It reports whether the
-// group closes.
+// group closes. The poller's goroutine calls it, when the deadline has passed or, while there is always more to read, in between.
 func (p *poller) rouse() (stopped bool) {
 	now := p.group.now()
 	p.mu.Lock()
