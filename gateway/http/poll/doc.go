@@ -30,6 +30,7 @@
 // The descriptor of the epoll set is itself in the Go runtime's poller. A poller that waited in epoll_wait would hold its P until sysmon
 // takes it, and each wake-up would hand it back. This one is a parked goroutine. It asks epoll_wait without a timeout when the
 // runtime says that there is something. A wake-up for an alarm, or by another goroutine, is a read deadline of that descriptor.
+// While there is always more to read, the poller does not sleep: it reads in bounded rounds, and between two of them does what is due.
 //
 // # Why not a library
 //
