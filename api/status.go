@@ -221,7 +221,46 @@ type GatewayStatus struct {
 	Sources    []SourceStatus `json:"sources,omitempty"`
 	Revision   uint64         `json:"revision,omitempty"`
 	Conditions []Condition    `json:"conditions,omitempty"`
+	// Upgrade is missing while no other process takes over.
+	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
 }
+
+// UpgradeStatus is an upgrade that is under way, as one of its two processes sees it.
+type UpgradeStatus struct {
+	// Role is what the process is that answers, and Peer the number of the other process.
+	Role UpgradeRole `json:"role"`
+	Peer int         `json:"peer"`
+	// Since is when the new process asked to take over.
+	Since time.Time   `json:"since,omitzero"`
+	Step  UpgradeStep `json:"step"`
+	// Share is the canary's part of the new connections, from 0 to 1; 0: there is no canary.
+	Share float64 `json:"share,omitempty"`
+	// Awaited is what the new process has not loaded yet, for people: versions with the replicas that they have and need.
+	Awaited []string `json:"awaited,omitempty"`
+}
+
+// UpgradeRole is the part that a process has in an upgrade.
+type UpgradeRole string
+
+// The roles. A canary that is promoted is the new process.
+const (
+	UpgradeOld           UpgradeRole = "old"
+	UpgradeNew           UpgradeRole = "new"
+	UpgradeCanaryProcess UpgradeRole = "canary"
+)
+
+// UpgradeStep is how far an upgrade is.
+type UpgradeStep string
+
+// The steps, in their order. A canary is either committed or sent back (UpgradeReturning).
+const (
+	UpgradePreparing  UpgradeStep = "preparing"  // the old process copies what is declared
+	UpgradeLoading    UpgradeStep = "loading"    // the new process starts its replicas
+	UpgradeCanary     UpgradeStep = "canary"     // the new process serves a share of the connections
+	UpgradeReturning  UpgradeStep = "returning"  // the canary is sent back, and answers what it has
+	UpgradeCommitting UpgradeStep = "committing" // the store and the ports go to the new process
+	UpgradeFinishing  UpgradeStep = "finishing"  // the new process serves, the old one answers its last requests
+)
 
 // Readiness is the answer of /readyz. Ready means that the declarations have been read and queries are accepted; models that are asleep
 // count as available. Problems are there with ?verbose: what cannot answer, although it is declared.
@@ -229,6 +268,8 @@ type Readiness struct {
 	Ready    bool               `json:"ready"`
 	Reason   string             `json:"reason,omitempty"`
 	Problems []ReadinessProblem `json:"problems,omitempty"`
+	// Upgrade is there with ?verbose while another process takes over.
+	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
 }
 
 // ReadinessProblem is a function or a model version that cannot answer queries.

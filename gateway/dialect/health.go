@@ -7,8 +7,8 @@ import (
 )
 
 // Health serves the documents that say whether the gateway is alive and ready. ready also returns the reason if it is
-// not. problems, which may be nil, lists for /readyz?verbose what cannot answer.
-func Health(ready func() (bool, string), problems func() []api.ReadinessProblem) (live, readiness func(Exchange)) {
+// not. For /readyz?verbose problems lists what cannot answer, and upgrade is the upgrade that is under way; both may be nil.
+func Health(ready func() (bool, string), problems func() []api.ReadinessProblem, upgrade func() *api.UpgradeStatus) (live, readiness func(Exchange)) {
 	live = func(x Exchange) {
 		x.Answer(&Answer{Status: 200, ContentType: JSON, Body: []byte(`{"live":true}`)})
 	}
@@ -20,6 +20,9 @@ func Health(ready func() (bool, string), problems func() []api.ReadinessProblem)
 		if problems != nil && x.HasQuery("verbose") {
 			r.Problems = problems()
 		}
+		if upgrade != nil && x.HasQuery("verbose") {
+			r.Upgrade = upgrade()
+		}
 		var a Answer
 		a.Reset(200)
 		if !r.Ready {
@@ -27,7 +30,7 @@ func Health(ready func() (bool, string), problems func() []api.ReadinessProblem)
 		}
 		var err error
 		if a.Body, err = json.Marshal(&r); err != nil {
-			panic(err) // cannot fail: it is texts and a bool
+			panic(err) // cannot fail: it is texts, numbers and a bool
 		}
 		x.Answer(&a)
 	}

@@ -44,6 +44,8 @@ type Config struct {
 	Ready func() (bool, string)
 	// Problems are what /readyz?verbose lists beside; may be nil.
 	Problems func() []api.ReadinessProblem
+	// Upgrade is the upgrade under way that /readyz?verbose shows beside, nil if there is none; may be nil.
+	Upgrade func() *api.UpgradeStatus
 	// Bodies is the memory of requests' bodies, shared with other ports; one without a limit when nil.
 	Bodies *Bodies
 	// Refusals counts what reaches no route; nil: not counted.
@@ -116,7 +118,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Refusals == nil {
 		cfg.Refusals = new(Refusals)
 	}
-	live, ready := dialect.Health(cfg.Ready, cfg.Problems)
+	live, ready := dialect.Health(cfg.Ready, cfg.Problems, cfg.Upgrade)
 	routes := []dialect.Route{
 		{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}, {Method: "GET", Path: "/openapi.yaml", Serve: Description()},
 	}

@@ -61,7 +61,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 			status = 503
 		}
 		if c.QueryArgs().Has("verbose") {
-			r.Problems = s.Problems()
+			r.Problems, r.Upgrade = s.Problems(), s.Upgrade()
 		}
 		c.JSON(status, r)
 	}))

@@ -176,7 +176,7 @@ func (s *Server) serveFunctions() (err error) {
 			}
 		}
 		s.http, err = http.New(http.Config{
-			Path: s.path, Listener: ln, TLS: s.functionTLS, Limits: s.cfg.limits(), Ready: s.Ready, Problems: s.Problems, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
+			Path: s.path, Listener: ln, TLS: s.functionTLS, Limits: s.cfg.limits(), Ready: s.Ready, Problems: s.Problems, Upgrade: s.Upgrade, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
 			Bodies: s.bodies, Refusals: &s.refusals.functions, Panicked: s.panicked("functions"),
 			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready}}, s.cfg.Dialects...),
 		})

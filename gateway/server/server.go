@@ -81,6 +81,7 @@ type Server struct {
 	dir        dataDir
 	before     *predecessor // nil: this process takes over from none
 	succession succession
+	underWay   underWay
 }
 
 // New makes a gateway. Start starts it; a gateway that is not started holds nothing.
@@ -283,7 +284,7 @@ func (s *Server) makeControl(workDir string) {
 		Catalog: s.catalog, Functions: s.functions, Declarations: s.declared, Capacity: s.capacity, Path: s.path, Cache: s.cache,
 		Learned: s.learned, Clock: s.clock, Epoch: s.epoch, Inferences: s.inferences, Store: s.store, CacheBytes: cfg.CacheBytes,
 		ReadyRequires: cfg.ReadyRequires, Version: cfg.Version, DataDir: cfg.DataDir, Listen: s.Listen(), Admin: s.Admin(), Started: s.started,
-		AcceptErrors: s.acceptErrors, EdgeRefused: s.edgeRefused, Loops: s.loops, Replicas: s.host.Replicas,
+		AcceptErrors: s.acceptErrors, EdgeRefused: s.edgeRefused, Loops: s.loops, Replicas: s.host.Replicas, Upgrade: s.Upgrade,
 	})
 }
 

@@ -78,8 +78,13 @@ func (s *Server) meet(ctx context.Context) error {
 	}
 	b := &predecessor{conn: conn, machine: takeover.Taker(), files: map[string]*os.File{}, events: make(chan takeover.Event, 8), over: make(chan struct{}), share: make(chan *os.File, 1), connections: make(chan *os.File, 1)}
 	s.before = b
+	role := api.UpgradeNew
+	if s.cfg.Canary != nil {
+		role = api.UpgradeCanaryProcess
+	}
+	s.underWay.begin(role, conn.PID(), s.cfg.Canary)
 	s.onClose(func() error { err := conn.Close(); b.reading.Wait(); b.closeFiles(); return err })
-	if err := conn.Send(takeover.KindHello, takeover.Hello{Version: takeover.Version, Program: s.cfg.Version, Canary: s.cfg.Canary, Connections: s.canTakeConnections()}); err != nil {
+	if err := conn.Send(takeover.KindHello, takeover.Hello{Version: takeover.Version, Program: s.cfg.Version, Canary: s.cfg.Canary, Connections: s.canTakeConnections(), Awaited: true}); err != nil {
 		return fmt.Errorf("--takeover: %w", err)
 	}
 	if err := conn.SetReceiveDeadline(time.Now().Add(greetWithin)); err != nil {
@@ -270,6 +275,7 @@ func (s *Server) hear(f takeover.Frame) error {
 // takeOver loads what the old process has, and takes its store. When it returns nil this process is to serve.
 func (s *Server) takeOver(ctx context.Context) error {
 	b := s.before
+	s.underWay.at(b.machine.State())
 	s.follow()
 	look := time.NewTicker(loadedEvery)
 	defer look.Stop()
@@ -295,6 +301,7 @@ func (s *Server) takeOver(ctx context.Context) error {
 			e = takeover.Done
 		}
 		action, err := b.machine.Next(e)
+		s.underWay.at(b.machine.State())
 		if e == takeover.Died && action != takeover.GiveUp {
 			s.log.Warn("the process before has died: this one goes on alone", zap.Int("process", b.conn.PID()))
 		}
@@ -387,6 +394,7 @@ func (s *Server) tookOver() {
 	b := s.before
 	s.askOther(b.conn)
 	_, _ = b.machine.Next(takeover.Done)
+	s.underWay.at(b.machine.State())
 	_ = b.conn.Send(takeover.KindServing, nil) // if it fails, the old process is gone
 	s.inBackground(s.takeConnections)
 	s.inBackground(func() {
@@ -400,6 +408,7 @@ func (s *Server) tookOver() {
 		if s.handover != nil {
 			s.learned.Reread()
 		}
+		s.underWay.end()
 		s.log.Info("the process before has ended", zap.Int("process", b.conn.PID()))
 		if err := s.listenForSuccessor(); err != nil {
 			s.log.Warn("this gateway cannot be taken over", zap.Error(err))

@@ -185,7 +185,7 @@ func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
 		_ = conn.Send(takeover.KindAbort, takeover.Abort{Reason: reason})
 		return
 	}
-	g := &giver{Server: s, conn: conn, machine: takeover.Giver(), events: make(chan takeover.Event, 8), decided: make(chan struct{}), takesConnections: hello.Connections}
+	g := &giver{Server: s, conn: conn, machine: takeover.Giver(), events: make(chan takeover.Event, 8), decided: make(chan struct{}), loaded: make(chan struct{}), takesConnections: hello.Connections}
 	if g.canary = hello.Canary; g.canary != nil {
 		g.machine = takeover.GiverWithCanary()
 		if s.handover != nil {
@@ -194,6 +194,7 @@ func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
 	}
 	su.to, su.abort, su.decided = conn, g.abort, g.decided
 	su.mu.Unlock()
+	s.underWay.begin(api.UpgradeOld, conn.PID(), hello.Canary)
 	var receiving sync.WaitGroup
 	receiving.Go(g.receive)
 	err := g.run(hello)
@@ -204,6 +205,7 @@ func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
 	}
 	if err != nil {
 		su.to = nil
+		s.underWay.end()
 	} else {
 		close(su.superseded) // here, so that a command which follows on the outcome is not told that a takeover is going on
 	}
@@ -226,6 +228,7 @@ type giver struct {
 	machine *takeover.Machine
 	events  chan takeover.Event
 	decided chan struct{}
+	loaded  chan struct{} // closed when the new process no longer loads
 	thaw    func()
 	// storeLost: the store could not be taken back.
 	storeLost bool
@@ -325,6 +328,9 @@ func (g *giver) run(hello takeover.Hello) (err error) {
 	for {
 		state := g.machine.State()
 		action, violation := g.machine.Next(e)
+		if g.underWay.at(g.machine.State()); state == takeover.Loading && g.machine.State() != takeover.Loading {
+			close(g.loaded)
+		}
 		why := errors.Join(violation, g.why(e, state), err)
 		switch action {
 		case takeover.Prepare, takeover.Release:
@@ -345,6 +351,9 @@ func (g *giver) run(hello takeover.Hello) (err error) {
 				g.conn.EndReceive() // its end follows
 			} else {
 				g.progress(takeover.Progress{PID: g.conn.PID(), Stage: takeover.StageLoading})
+				if hello.Awaited {
+					g.inBackground(g.askAwaited)
+				}
 				g.log.Info("a process loads its replicas and then takes over; nothing can be changed until then", zap.Int("process", g.conn.PID()))
 			}
 		case takeover.Try:

@@ -19,6 +19,8 @@ const (
 	opPast  = "past"
 	// opSamples asks what a canary has answered.
 	opSamples = "samples"
+	// opAwaited asks what the new process has not loaded yet.
+	opAwaited = "awaited"
 )
 
 type pastQuestion struct {
@@ -102,6 +104,8 @@ func (s *Server) answer(within time.Duration, guest state.Learned, op string, bo
 		return s.path.TakePast(q.ID, q.Function), nil
 	case opSamples:
 		return s.samples().named(maxNamed), nil
+	case opAwaited:
+		return s.awaited(), nil
 	}
 	if guest == nil {
 		return nil, errors.New("the process that is asked does not have the store")

@@ -49,6 +49,8 @@ type Hello struct {
 	Canary *Canary `json:"canary,omitempty"`
 	// Connections: the process can take connections that clients keep.
 	Connections bool `json:"connections,omitempty"`
+	// Awaited: the process says what it has not loaded yet, if it is asked.
+	Awaited bool `json:"awaited,omitempty"`
 }
 
 // Canary is how a new process is tried.

@@ -395,6 +395,7 @@ func showGateway(p *page, answer []byte) error {
 		ready += ", stopping"
 	}
 	p.field(0, "Ready", ready)
+	p.upgrade(g.Upgrade)
 	p.field(0, "Has", strings.Join([]string{numerals.Count(g.Models, "model"), numerals.Count(g.Functions, "function"), numerals.Count(g.Replicas, "replica")}, ", "))
 	p.node(g.Node)
 	p.field(0, "In flight", numerals.Count(g.Inflight, "query"))
@@ -406,6 +407,22 @@ func showGateway(p *page, answer []byte) error {
 	p.sources(g.Sources)
 	p.conditions(0, g.Conditions)
 	return nil
+}
+
+// upgrade describes an upgrade that is under way; nil: there is none.
+func (p *page) upgrade(u *api.UpgradeStatus) {
+	if u == nil {
+		return
+	}
+	peer := "new"
+	if u.Role != api.UpgradeOld {
+		peer = "old"
+	}
+	p.field(0, "Upgrade", fmt.Sprintf("%s, since %s; this is the %s process, the %s one is %d", u.Step, p.since(u.Since), u.Role, peer, u.Peer))
+	if u.Share > 0 {
+		p.field(1, "Canary", fmt.Sprintf("has %g%% of the new connections", u.Share*100))
+	}
+	p.field(1, "Waits for", strings.Join(u.Awaited, ", "))
 }
 
 // attempt is when the next process will start.

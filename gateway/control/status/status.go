@@ -56,6 +56,8 @@ type Config struct {
 	Replicas func() []obs.ReplicaSample
 	// Loops counts the system calls between clients, gateway and replicas.
 	Loops func() obs.LoopSample
+	// Upgrade is the upgrade that is under way, or nil.
+	Upgrade func() *api.UpgradeStatus
 }
 
 // Reader describes the gateway. It changes nothing.
@@ -198,13 +200,14 @@ func (r *Reader) problems() (models []api.ReadinessProblem, functions map[string
 func (r *Reader) Gateway(context.Context) (api.GatewayStatus, error) {
 	ready, why := r.Ready()
 	problem := r.cfg.Declarations.StoreProblem()
+	upgrade := r.cfg.Upgrade()
 	s := r.cfg.Catalog.Lock()
 	defer r.cfg.Catalog.Unlock()
 	g := api.GatewayStatus{
 		Version: r.cfg.Version, GoVersion: runtime.Version(), PID: os.Getpid(), Started: r.cfg.Started,
 		Listen: r.cfg.Listen, Admin: r.cfg.Admin, DataDir: r.cfg.DataDir, Ready: ready, Draining: r.draining.Load(),
 		Models: s.Len(), Functions: r.cfg.Functions.Len(), Inflight: r.cfg.Path.Open(), Store: r.store(),
-		Sources: r.cfg.Declarations.Sources(s, problem), Revision: r.cfg.Declarations.StoreRevision(), Node: r.cfg.Capacity.Node(),
+		Sources: r.cfg.Declarations.Sources(s, problem), Revision: r.cfg.Declarations.StoreRevision(), Node: r.cfg.Capacity.Node(), Upgrade: upgrade,
 	}
 	if r.cfg.CacheBytes > 0 {
 		c := r.cfg.Cache.Stats()

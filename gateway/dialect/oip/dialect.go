@@ -31,7 +31,7 @@ const jsonLength = "Inference-Header-Content-Length"
 func (d Dialect) Routes(p *query.Path) []dialect.Route {
 	s := &service{dialect: d, path: p}
 	s.calls.New = func() any { return s.newCall() }
-	live, ready := dialect.Health(d.Ready, nil)
+	live, ready := dialect.Health(d.Ready, nil, nil)
 	routes := []dialect.Route{
 		{Method: "GET", Path: "/v2", Serve: s.serverMetadata},
 		{Method: "GET", Path: "/v2/health/live", Serve: live},
