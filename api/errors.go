@@ -178,3 +178,9 @@ func Errorf(code Code, format string, args ...any) *Error {
 func (e *Error) Error() string { return e.Message }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// UnreadError says that not everything that is declared has been read yet, and why. A request that fails with it has changed nothing, and
+// can be sent again.
+type UnreadError struct{ Why string }
+
+func (e *UnreadError) Error() string { return e.Why }

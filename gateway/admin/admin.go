@@ -151,7 +151,7 @@ func (h *handlers) deploy(ctx context.Context, c *app.RequestContext) (any, erro
 	return api.Changes{Changes: notNil(changes)}, nil
 }
 
-// unreadHeader says on a list why it may lack objects.
+// unreadHeader says on a list why it may lack objects, and on an error that the request can be sent again when everything has been read.
 const unreadHeader = "Xebec-Unread"
 
 // noteUnread marks the answer with a list as incomplete while not everything that is declared has been read.
@@ -479,6 +479,10 @@ func writeError(c *app.RequestContext, err error) {
 	var stale *api.StaleError
 	if errors.As(err, &stale) {
 		info.Stale = stale.Objects
+	}
+	var unread *api.UnreadError
+	if errors.As(err, &unread) {
+		c.Response.Header.Set(unreadHeader, unread.Why)
 	}
 	if code == api.Unavailable {
 		c.Response.Header.Set("Retry-After", "1")

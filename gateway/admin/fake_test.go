@@ -98,7 +98,7 @@ func (f *fakeControl) Models(_ context.Context, name string) ([]api.ModelStatus,
 		return nil, f.err
 	}
 	if f.unread && name != "" {
-		return nil, api.Errorf(api.Unavailable, "model %q is not known yet: a watched directory of models has not been read yet", name)
+		return nil, api.Errorf(api.Unavailable, "model %q is not known yet: %w", name, &api.UnreadError{Why: "a watched directory of models has not been read yet"})
 	}
 	switch name {
 	case "", "digits-svm":

@@ -54,8 +54,8 @@ func TestWhatIsNotReadYet(t *testing.T) {
 			t.Errorf("%s: %d, header %q", path, got.Code, got.Header().Get("Xebec-Unread"))
 		}
 	}
-	if got := ask(e, "GET", "/v1/models/digits-svm", ""); got.Code != 503 {
-		t.Errorf("a model that is not known yet: %d %s", got.Code, got.Body)
+	if got := ask(e, "GET", "/v1/models/digits-svm", ""); got.Code != 503 || got.Header().Get("Xebec-Unread") != why {
+		t.Errorf("a model that is not known yet: %d %s, header %q", got.Code, got.Body, got.Header().Get("Xebec-Unread"))
 	}
 	if got := ask(e, "GET", "/v1/describe/function/digits", ""); got.Code != 200 || !strings.Contains(got.Body.String(), `"models":[]`) {
 		t.Errorf("a function whose models are not known yet: %d %s", got.Code, got.Body)

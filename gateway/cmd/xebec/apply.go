@@ -84,7 +84,9 @@ func (c *cli) applySet(ctx context.Context, set *manifest.Set, base string, dryR
 	if dryRun {
 		q.Set("dry_run", "true")
 	}
-	err = c.call(ctx, http.MethodPost, strings.TrimSuffix("/v1/apply?"+q.Encode(), "?"), "application/json", body, &changes, more...)
+	err = c.onceRead(ctx, func() error {
+		return c.call(ctx, http.MethodPost, strings.TrimSuffix("/v1/apply?"+q.Encode(), "?"), "application/json", body, &changes, more...)
+	})
 	var refused *remoteError
 	if errors.As(err, &refused) && len(refused.Problems) > 0 {
 		// The gateway reports lines of the JSON that it was sent; the user knows those of the files.
@@ -102,8 +104,9 @@ const editAttempts = 5
 func (c *cli) edit(ctx context.Context, format string, read func() (edited *manifest.Set, revision uint64, err error)) error {
 	var conflict *remoteError
 	for range editAttempts {
-		set, revision, err := read()
-		if err != nil {
+		var set *manifest.Set
+		var revision uint64
+		if err := c.onceRead(ctx, func() (err error) { set, revision, err = read(); return err }); err != nil {
 			return err
 		}
 		changes, err := c.applySet(ctx, set, "", false, header{"If-Match", fmt.Sprintf("%q", strconv.FormatUint(revision, 10))})
@@ -178,7 +181,9 @@ no function with the model's name, one is declared too. The gateway must see the
 				return err
 			}
 			var changes api.Changes
-			if err := c.call(cmd.Context(), http.MethodPost, "/v1/deploy", "application/json", body, &changes); err != nil {
+			if err := c.onceRead(cmd.Context(), func() error {
+				return c.call(cmd.Context(), http.MethodPost, "/v1/deploy", "application/json", body, &changes)
+			}); err != nil {
 				return err
 			}
 			if err := c.printChanges(format, changes); err != nil {

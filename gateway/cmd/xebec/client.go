@@ -160,7 +160,7 @@ func (c *cli) send(ctx context.Context, method, path, contentType, accept string
 		}
 		return nil, fmt.Errorf("%s is not the admin port of a xebec gateway: it answers %s to %s %s; is --admin right?", c.admin, res.Status, method, path)
 	}
-	return nil, &remoteError{failed.Error}
+	return nil, &remoteError{ErrorInfo: failed.Error, unread: res.Header.Get("Xebec-Unread")}
 }
 
 func readAnswer(res *http.Response) ([]byte, error) {
@@ -175,7 +175,11 @@ func readAnswer(res *http.Response) ([]byte, error) {
 }
 
 // remoteError is an error that the gateway returned.
-type remoteError struct{ api.ErrorInfo }
+type remoteError struct {
+	api.ErrorInfo
+	// unread is why the gateway does not know yet everything that is declared, if the request failed because of that.
+	unread string
+}
 
 func (e *remoteError) Error() string { return e.Message }
 

@@ -51,7 +51,7 @@ their deadlines allow it, and replicas are drained. Without a traffic rule, the 
 				}
 			}
 			var changes api.Changes
-			if err := c.call(cmd.Context(), http.MethodDelete, path, "", nil, &changes); err != nil {
+			if err := c.onceRead(cmd.Context(), func() error { return c.call(cmd.Context(), http.MethodDelete, path, "", nil, &changes) }); err != nil {
 				return err
 			}
 			return c.printChanges(format, changes)

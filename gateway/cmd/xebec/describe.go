@@ -196,7 +196,7 @@ func onlyVersion(d *api.ModelDescription, id api.ModelID) error {
 		for i := range d.Models {
 			has[i] = d.Models[i].Spec.ID().String()
 		}
-		return &remoteError{api.ErrorInfo{
+		return &remoteError{ErrorInfo: api.ErrorInfo{
 			Code: api.NotFound.String(), Message: fmt.Sprintf("there is no model %s: expected one of %s", id, strings.Join(has, ", ")),
 		}}
 	}

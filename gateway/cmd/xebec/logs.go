@@ -84,7 +84,7 @@ func (c *cli) logs(ctx context.Context, path, format string) error {
 			return c.notUnderstood(err)
 		}
 		if line.Failed != nil {
-			return &remoteError{*line.Failed}
+			return &remoteError{ErrorInfo: *line.Failed}
 		}
 		out := string(text)
 		if format != formatJSON {

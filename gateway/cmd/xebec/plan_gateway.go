@@ -86,7 +86,7 @@ func (c *cli) planModel(ctx context.Context, id api.ModelID) (*api.ModelStatus, 
 	var d api.ModelDescription
 	if err := c.get(ctx, "/v1/describe/model/"+id.Name, &d); err != nil {
 		if errors.As(err, &remote) && remote.Code == api.NotFound.String() {
-			return nil, nil, &remoteError{api.ErrorInfo{Code: remote.Code, Message: fmt.Sprintf("there is no function or model %q: %q and %q list them", id.Name, "xebec get functions", "xebec get models")}}
+			return nil, nil, &remoteError{ErrorInfo: api.ErrorInfo{Code: remote.Code, Message: fmt.Sprintf("there is no function or model %q: %q and %q list them", id.Name, "xebec get functions", "xebec get models")}}
 		}
 		return nil, nil, err
 	}
@@ -104,7 +104,7 @@ func (c *cli) planModel(ctx context.Context, id api.ModelID) (*api.ModelStatus, 
 	if id.Version == "" {
 		problem = fmt.Sprintf("no version of model %s serves: name one of %s", id.Name, orDash(strings.Join(has, ", ")))
 	}
-	return nil, nil, &remoteError{api.ErrorInfo{Code: api.NotFound.String(), Message: problem}}
+	return nil, nil, &remoteError{ErrorInfo: api.ErrorInfo{Code: api.NotFound.String(), Message: problem}}
 }
 
 // onlyModel is the model of a function that has one.
@@ -122,7 +122,7 @@ func onlyModel(f *api.FunctionDescription) (*api.ModelStatus, error) {
 	default:
 		problem = fmt.Sprintf("it asks several models: plan for each of %s with its share of the queries", strings.Join(ids, ", "))
 	}
-	return nil, &remoteError{api.ErrorInfo{Code: api.InvalidArgument.String(), Message: fmt.Sprintf("cannot plan for function %s: %s", f.Function.Spec.Name, problem)}}
+	return nil, &remoteError{ErrorInfo: api.ErrorInfo{Code: api.InvalidArgument.String(), Message: fmt.Sprintf("cannot plan for function %s: %s", f.Function.Spec.Name, problem)}}
 }
 
 // profileHint adds what the user can do about a missing profile.

@@ -117,7 +117,9 @@ func (c *cli) move(ctx context.Context, id api.ModelID, what string, request map
 		return err
 	}
 	var changes api.Changes
-	if err := c.call(ctx, http.MethodPost, "/v1/models/"+id.Name+"/"+what, "application/json", body, &changes); err != nil {
+	if err := c.onceRead(ctx, func() error {
+		return c.call(ctx, http.MethodPost, "/v1/models/"+id.Name+"/"+what, "application/json", body, &changes)
+	}); err != nil {
 		return err
 	}
 	if err := c.printChanges(format, changes); err != nil || !wait.wait {

@@ -16,6 +16,8 @@ const (
 	pollInterval = 200 * time.Millisecond
 	// quietTime is how long a command may be silent.
 	quietTime = time.Second
+	// unreadWithin is how long a change waits for a gateway that has just started. A store that is away longer needs an operator.
+	unreadWithin = 10 * time.Second
 )
 
 // waitOptions are the flags of commands that wait for replicas.
@@ -61,6 +63,26 @@ func (c *cli) waitForModel(ctx context.Context, id api.ModelID, p *progress) err
 		}
 		return may && (m.State == api.ModelReady || m.State == api.ModelIdle) || m.Version.Phase == api.PhaseDeclared && !m.Version.Aspired, nil
 	})
+}
+
+// onceRead makes a change, and makes it again while the gateway refuses it because it has not read everything that is declared.
+func (c *cli) onceRead(ctx context.Context, change func() error) (err error) {
+	waiting, cancel := context.WithTimeout(ctx, unreadWithin)
+	defer cancel()
+	p := progress{c: c, began: c.now()}
+	waited := c.until(waiting, func() (bool, error) {
+		err = change()
+		var refused *remoteError
+		if !errors.As(err, &refused) || refused.unread == "" {
+			return true, nil
+		}
+		p.report("waiting until the gateway has read what is declared: " + c.clean(refused.unread))
+		return false, nil
+	})
+	if waited != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
 }
 
 // until polls until done returns true or an error, or ctx ends.

@@ -163,7 +163,7 @@ func conflict(e *edit, theirs map[state.ObjectKey]uint64) error {
 	return nil
 }
 
-var errNotRead = errors.New("it has not been read since the gateway started: is it there?")
+var errNotRead error = &api.UnreadError{Why: "it has not been read since the gateway started: is it there?"}
 
 func subjectOf(k state.ObjectKey) string {
 	name, _, _ := strings.Cut(k.Name, "@")

@@ -325,7 +325,7 @@ func (d *Declarations) Unread() string {
 // lock is not held.
 func (d *Declarations) Unknown(kind, name string) error {
 	if why := d.Unread(); why != "" {
-		return api.Errorf(api.Unavailable, "%s %q is not known yet: %s", kind, name, why)
+		return api.Errorf(api.Unavailable, "%s %q is not known yet: %w", kind, name, &api.UnreadError{Why: why})
 	}
 	return api.Errorf(api.NotFound, "no %s %q", kind, name)
 }
