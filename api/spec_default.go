@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,10 +13,11 @@ import (
 
 // A default output is JSON in the form of the native API: the value of the model's output if it has one output, else an
 // object with one member for each output. A number is an element of a numeric tensor, true and false are elements of a
-// bool tensor, a base64 string is an element of a bytes tensor. Arrays nest as the shape says.
+// bool tensor, a string is an element of a string tensor, {"b64": "…"} of a
+// bytes tensor. Arrays nest as the shape says.
 
-// MaxDefaultDepth is the deepest nesting of a default output: an object of outputs, and arrays up to the largest rank.
-const MaxDefaultDepth = MaxRank + 1 //xebec:limit nesting of a default output
+// MaxDefaultDepth is the deepest nesting of a default output: an object of outputs, arrays up to the largest rank, and bytes.
+const MaxDefaultDepth = MaxRank + 2 //xebec:limit nesting of a default output
 
 // CanonicalJSON returns raw in the form that FunctionSpec.Default has: compact, object members sorted by name, escapes
 // only where JSON requires them, numbers digit for digit as written. The error says why raw cannot be a default output.
@@ -140,12 +140,17 @@ func checkElementJSON(v any, dtype DType) string {
 			return fmt.Sprintf("%s: expected true or false", kindOf(v))
 		}
 	case Bytes:
-		s, ok := v.(string)
-		if !ok {
-			return fmt.Sprintf("%s: expected a string", kindOf(v))
+		object, ok := v.(map[string]any)
+		text, isText := object["b64"].(string)
+		if !ok || !isText || len(object) != 1 {
+			return fmt.Sprintf("%s: expected {\"b64\": …}, the bytes in base64", kindOf(v))
 		}
-		if _, err := base64.StdEncoding.DecodeString(s); err != nil {
-			return fmt.Sprintf("%.40q is not base64: callers read outputs of dtype bytes as base64", s)
+		if _, err := AppendBase64(nil, []byte(text)); err != nil {
+			return fmt.Sprintf("%.40q %s", text, err)
+		}
+	case String:
+		if _, ok := v.(string); !ok {
+			return fmt.Sprintf("%s: expected a string", kindOf(v))
 		}
 	default:
 		n, ok := v.(json.Number)

@@ -174,7 +174,7 @@ func TestModelValidation(t *testing.T) {
 }
 
 func TestFunctionValidation(t *testing.T) {
-	deep := strings.Repeat("[", 18) + strings.Repeat("]", 18)
+	deep := strings.Repeat("[", 19) + strings.Repeat("]", 19)
 	for _, c := range []struct {
 		name string
 		spec func(*FunctionSpec)
@@ -196,7 +196,7 @@ func TestFunctionValidation(t *testing.T) {
 		{"default null", func(f *FunctionSpec) { f.Default = json.RawMessage(" null") }, "default: is null: leave the field out"},
 		{"default text", func(f *FunctionSpec) { f.Default = json.RawMessage("{") }, "default: is not JSON"},
 		{"default twice", func(f *FunctionSpec) { f.Default = json.RawMessage("1 2") }, "default: is more than one JSON value"},
-		{"default deep", func(f *FunctionSpec) { f.Default = json.RawMessage(deep) }, "default: nests deeper than 17"},
+		{"default deep", func(f *FunctionSpec) { f.Default = json.RawMessage(deep) }, "default: nests deeper than 18"},
 		{"default large", func(f *FunctionSpec) { f.Default = json.RawMessage("1e999") }, "default: 1e999 is beyond the largest float64"},
 		{"default long", func(f *FunctionSpec) { f.Default = json.RawMessage(`"` + strings.Repeat("x", 70000) + `"`) }, "default: has 70002 bytes of JSON"},
 		{"any policy", func(f *FunctionSpec) { f.Models, f.Policy.Name = []string{"a", "b"}, "one-of-their-own" }, ""},
@@ -308,9 +308,16 @@ func TestDefaultFitsTheModel(t *testing.T) {
 		{"true", one(Bool), ""},
 		{"1", one(Bool), "default: 1 is a number: expected true or false"},
 		{`"seven"`, one(Int64), `default: "seven" is a string: expected a number (int64)`},
-		{`"aGk="`, one(Bytes), ""},
-		{`"seven"`, one(Bytes), `default: "seven" is not base64: callers read outputs of dtype bytes as base64`},
-		{"7", one(Bytes), "default: 7 is a number: expected a string"},
+		{`"seven"`, one(Bytes), `default: "seven" is a string: expected {"b64": …}, the bytes in base64`},
+		{`{"b64": "seven"}`, one(Bytes), `default: "seven" is not base64: expected the standard alphabet`},
+		{`{"b64": "aGk="}`, one(Bytes), ""},
+		{`{"b64": "aGl="}`, one(Bytes), `default: "aGl=" is not base64`},
+		{`{"b64": "aGk=", "more": 1}`, one(Bytes), `default: an object: expected {"b64": …}`},
+		{`[{"b64": ""}, {"b64": "aGk="}]`, one(Bytes, 2), ""},
+		{"7", one(Bytes), `default: 7 is a number: expected {"b64": …}`},
+		{`"seven"`, one(String), ""},
+		{`["a", ""]`, one(String, -1), ""},
+		{"7", one(String), "default: 7 is a number: expected a string"},
 		{"[1, 2]", one(Float64, 2), ""},
 		{"[1, 2, 3]", one(Float64, 2), "default: has 3 elements: expected 2"},
 		{"[1, 2, 3]", one(Float64, -1), ""},

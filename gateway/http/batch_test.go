@@ -142,7 +142,7 @@ func TestRequestsOfABatch(t *testing.T) {
 	for i := range 12 * pollers {
 		nc, r := conns[pollers+i], readers[pollers+i]
 		text := request("/f/predict", fmt.Sprint(i), "Content-Type: text/plain\r\n")
-		status, has := 200, fmt.Sprintf(`"output":%q`, base64.StdEncoding.EncodeToString([]byte(fmt.Sprint(i))))
+		status, has := 200, fmt.Sprintf(`"output":{"b64":%q}`, base64.StdEncoding.EncodeToString([]byte(fmt.Sprint(i))))
 		switch i / pollers {
 		case 3:
 			text, status, has = request("/broken", "x"), 500, "internal"

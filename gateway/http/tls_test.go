@@ -97,7 +97,7 @@ func TestProtocols(t *testing.T) {
 			all.Go(func() {
 				body := fmt.Sprint("input ", i) + strings.Repeat("x", i*2<<10)
 				res, text := ask(t, c, url+"/f/predict", body, "X-Request-Id", fmt.Sprint("request-", i))
-				if m := decode(t, text); res.StatusCode != 200 || m["output"] != base64.StdEncoding.EncodeToString([]byte(body)) {
+				if m := decode(t, text); res.StatusCode != 200 || fmt.Sprint(m["output"]) != "map[b64:"+base64.StdEncoding.EncodeToString([]byte(body))+"]" {
 					t.Errorf("query %d: status %d, %.100s", i, res.StatusCode, text)
 				}
 				if got := res.Header.Get("X-Request-Id"); got != fmt.Sprint("request-", i) {

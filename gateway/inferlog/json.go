@@ -205,7 +205,5 @@ func appendBytes(dst, item []byte) []byte {
 	if utf8.Valid(item) {
 		return tensorjson.AppendString(dst, item)
 	}
-	dst = append(dst, `{"b64":`...)
-	dst = tensorjson.AppendValue(dst, api.TensorSpec{DType: api.Bytes}, api.Value{Data: item})
-	return append(dst, '}')
+	return tensorjson.AppendValue(dst, api.TensorSpec{DType: api.Bytes}, api.Value{Data: item})
 }

@@ -38,7 +38,7 @@ func TestJSON(t *testing.T) {
 		},
 		{
 			Entry{Kind: KindQuery, Schema: text, Record: *words},
-			`{"time":"1970-01-01T00:00:00.000000Z","function":"text","query_id":0,"input":{"words":["a\"\n",{"b64":"//4="},""],"weight":null},"output":{"a":"b2s=","b":true},"default":false,"models":[],"confidence":0,"code":"ok","latency_ms":0.001}`,
+			`{"time":"1970-01-01T00:00:00.000000Z","function":"text","query_id":0,"input":{"words":["a\"\n",{"b64":"//4="},""],"weight":null},"output":{"a":{"b64":"b2s="},"b":true},"default":false,"models":[],"confidence":0,"code":"ok","latency_ms":0.001}`,
 		},
 		{
 			Entry{Kind: KindFeedback, Schema: digits, Feedback: Feedback{ID: 9, Kind: FeedbackLabel, Label: []byte("{\"a\":\n1}"), Context: []byte("u")}},

@@ -162,7 +162,7 @@ func TestReasonIsBounded(t *testing.T) {
 	cases := []Case{{Line: 1, Label: big}, {Line: 2, Label: []api.Value{{Data: []byte{0xff}}, {Data: floats32(1), Dims: []int64{1}}}}}
 	answers := []Answer{{Outputs: []api.Value{{Data: []byte("yes")}, {Data: make([]byte, 1<<20), Dims: []int64{1 << 18}}}}, {Outputs: nil}}
 	got := Judge(&api.ValidateSpec{Queries: "q", MinAccuracy: 1}, outputs, cases, answers, nil, "").Reason
-	if len(got) > 1000 || !strings.Contains(got, `got s: "yes", x: float32[-1] of 1048576 bytes; q:2: expected s: "/w==", x: [1], got 0 outputs`) || strings.Contains(got, "\n") {
+	if len(got) > 1000 || !strings.Contains(got, `got s: "yes", x: float32[-1] of 1048576 bytes; q:2: expected s: {"b64":"/w=="}, x: [1], got 0 outputs`) || strings.Contains(got, "\n") {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
 }

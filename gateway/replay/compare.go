@@ -46,7 +46,7 @@ func decodeOutput(text []byte) (v any, ok bool) {
 	return v, d.Decode(&v) == nil
 }
 
-// sameJSON compares one output. Objects are never the same: an output has none.
+// sameJSON compares one output. Its only objects are bytes, {"b64": …}.
 func sameJSON(a, b any, float bool, tolerance float64) bool {
 	switch a := a.(type) {
 	case []any:
@@ -64,7 +64,13 @@ func sameJSON(a, b any, float bool, tolerance float64) bool {
 		b, ok := b.(json.Number)
 		return ok && (a == b || sameNumber(a, b, float, tolerance))
 	case map[string]any:
-		return false
+		b, ok := b.(map[string]any)
+		if !ok {
+			return false
+		}
+		x, okX := a["b64"].(string)
+		y, okY := b["b64"].(string)
+		return okX && okY && x == y
 	}
 	if _, ok := b.(map[string]any); ok {
 		return false

@@ -43,7 +43,7 @@ func TestInferRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := inferOutput(answer, n, s)
-	if err != nil || string(text) != `{"text":"aGk=","p":[0,0]}` {
+	if err != nil || string(text) != `{"text":{"b64":"aGk="},"p":[0,0]}` {
 		t.Errorf("the output is %s, %v", text, err)
 	}
 	rapid.Check(t, func(t *rapid.T) { // a broken answer is an error or an output

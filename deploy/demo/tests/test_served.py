@@ -55,7 +55,7 @@ def test_served_answers_are_the_models(gateway, held_out, name):
 def test_echo_gives_back_every_byte(gateway, content_type, body):
     answer = predict(gateway, "echo", body, content_type)
     assert answer["default"] is False
-    assert base64.b64decode(answer["output"]) == body
+    assert base64.b64decode(answer["output"]["b64"]) == body
 
 
 def test_noop_takes_any_length(gateway):
@@ -81,7 +81,7 @@ def test_the_printed_commands_work(gateway):
         if "/digits" in line:
             assert answer["output"] == digit["label"]
         if "/echo/" in line:
-            assert base64.b64decode(answer["output"]) == b"hello"
+            assert base64.b64decode(answer["output"]["b64"]) == b"hello"
 
 
 def test_digits_learns_what_its_models_are_worth(gateway, held_out):

@@ -147,7 +147,7 @@ func TestSeveralOutputsAreAnObject(t *testing.T) {
 	sig := querytest.Floats4
 	sig.Outputs = append(sig.Outputs[:1:1], api.TensorSpec{Name: "text", DType: api.Bytes})
 	f := serve(t, sig, func(it *scheduler.Item) { querytest.End(it, api.OK, querytest.Int64(3), []byte("hi")) })
-	f.want(predict, input, 200, `{"query_id":ID,"output":{"output":3,"text":"aGk="},"default":false,"confidence":1,"models":["m@1"]}`)
+	f.want(predict, input, 200, `{"query_id":ID,"output":{"output":3,"text":{"b64":"aGk="}},"default":false,"confidence":1,"models":["m@1"]}`)
 }
 
 func TestRawBodyIsTheInput(t *testing.T) {

@@ -1,7 +1,6 @@
 package tensorjson
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"math"
 	"strconv"
@@ -15,7 +14,7 @@ const maxEmptyRows = 1024
 
 // AppendValue appends one query's value of a tensor as JSON: rank 0 as a scalar, otherwise arrays nested like its
 // dimensions. Floats have the fewest digits that read back as the same number of their type; NaN and the infinities,
-// which JSON lacks, are null. BYTES are base64 strings. A tensor without elements and with more than 1,024 empty rows
+// which JSON lacks, are null. BYTES are {"b64": "…"}. A tensor without elements and with more than 1,024 empty rows
 // is []. A value whose data contradicts its spec is null.
 func AppendValue(dst []byte, spec api.TensorSpec, v api.Value) []byte {
 	w, ok := newWriter(spec, v)
@@ -143,9 +142,7 @@ func (w *writer) element(dst []byte) []byte {
 	if w.dtype == api.String {
 		return AppendString(dst, item)
 	}
-	dst = append(dst, '"')
-	dst = base64.StdEncoding.AppendEncode(dst, item)
-	return append(dst, '"')
+	return appendB64(dst, item)
 }
 
 // appendFloat formats a float like ECMAScript and encoding/json: plain digits from 1e-6 to 1e21.

@@ -44,12 +44,12 @@ func TestAppendValue(t *testing.T) {
 		{api.Int32, []int64{0, 2}, api.Value{}, "[]"},
 		{api.Int32, []int64{-1, -1, -1}, api.Value{Dims: []int64{2, 1 << 29, 0}}, "[]"},
 		{api.Int32, []int64{-1, -1, -1}, api.Value{Dims: []int64{1, 2, 0}}, "[[[],[]]]"},
-		{api.Bytes, nil, api.Value{Data: []byte("\x00\xff")}, `"AP8="`},
-		{api.Bytes, nil, api.Value{}, `""`},
+		{api.Bytes, nil, api.Value{Data: []byte("\x00\xff")}, `{"b64":"AP8="}`},
+		{api.Bytes, nil, api.Value{}, `{"b64":""}`},
 		{api.String, nil, api.Value{Data: []byte("pos \"é\"\n")}, `"pos \"é\"\n"`},
 		{api.String, []int64{-1}, api.Value{Data: elements("a", "", "bcd"), Dims: []int64{3}}, `["a","","bcd"]`},
-		{api.Bytes, []int64{-1}, api.Value{Data: elements("a", "", "bcd"), Dims: []int64{3}}, `["YQ==","","YmNk"]`},
-		{api.Bytes, []int64{2}, api.Value{Data: elements("a", "b"), Dims: []int64{2}}, `["YQ==","Yg=="]`},
+		{api.Bytes, []int64{-1}, api.Value{Data: elements("a", "", "bcd"), Dims: []int64{3}}, `[{"b64":"YQ=="},{"b64":""},{"b64":"YmNk"}]`},
+		{api.Bytes, []int64{2}, api.Value{Data: elements("a", "b"), Dims: []int64{2}}, `[{"b64":"YQ=="},{"b64":"Yg=="}]`},
 		// Values that contradict their specs.
 		{api.Int32, []int64{2}, api.Value{Data: raw(api.Int32, 1)}, "null"},
 		{api.Int32, []int64{-1}, api.Value{Data: raw(api.Int32, 1)}, "null"},
@@ -228,11 +228,12 @@ func inputText(s api.TensorSpec, v api.Value, flat bool) string {
 		return text
 	}
 	var out strings.Builder
-	for i, part := range strings.Split(text, `"`) {
-		if i%2 == 0 {
+	for i, part := range strings.Split(text, `{"b64":"`) {
+		if i == 0 {
 			out.WriteString(part)
 			continue
 		}
+		part, after, _ := strings.Cut(part, `"}`)
 		item, err := base64.StdEncoding.DecodeString(part)
 		if err != nil {
 			panic(err)
@@ -242,6 +243,7 @@ func inputText(s api.TensorSpec, v api.Value, flat bool) string {
 		} else {
 			out.WriteString(`{"b64":"` + part + `"}`)
 		}
+		out.WriteString(after)
 	}
 	return out.String()
 }

@@ -11,7 +11,7 @@
 // [Reader] is the scanner. It reads one text front to back, and the caller asks for what it expects: a member, a
 // string, a tensor. [Request] is the native dialect, {"input": X} or {"input_batch": [X, …]}; package oip builds the
 // Open Inference Protocol on the same reader. [Feedback] reads feedback on predictions; a label has the form of an
-// answer, so its BYTES are base64. A tensor is nested arrays or one flat array in row-major order. A BYTES element is a
+// answer, so its BYTES are {"b64": "…"}. A tensor is nested arrays or one flat array in row-major order. A BYTES element is a
 // string (its UTF-8) or {"b64": "…"}. Storage comes from the caller's [Sink], is reused, and is where the caller bounds
 // the number of queries. The caller bounds the length of a body. An element takes at least two bytes of text and at
 // most eight of data, so this also bounds the memory.
@@ -23,7 +23,8 @@
 // # Writing
 //
 // [AppendValue] writes one query's output: floats with the fewest digits that read back as the same number of their
-// type, NaN and the infinities as null (JSON has neither), BYTES as base64. What it writes reads back as the same
+// type, NaN and the infinities as null (JSON has neither), BYTES as
+// {"b64": "…"}, canonical base64. What it writes reads back as the same
 // value.
 //
 // # What it never does

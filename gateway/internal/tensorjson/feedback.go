@@ -219,7 +219,7 @@ func (f *Feedback) input(it *FeedbackItem) error {
 }
 
 // ParseLabel parses the label of item i, which must have one, into values: one for each output, whose Data and Dims are
-// overwritten. A label has the JSON form of an answer's output, as [AppendValue] writes it (BYTES as base64). The label
+// overwritten. A label has the JSON form of an answer's output, as [AppendValue] writes it (BYTES as {"b64": "…"}). The label
 // of several outputs is an object from name to value, with all of them. The error is an *api.Error with code
 // InvalidArgument.
 func (f *Feedback) ParseLabel(i int, outputs []api.TensorSpec, values []api.Value) error {
@@ -233,13 +233,13 @@ func (f *Feedback) ParseLabel(i int, outputs []api.TensorSpec, values []api.Valu
 		r.PushIndex(i)
 	}
 	r.Push("label")
-	r.base64 = true
+	r.onlyB64 = true
 	var err error
 	if len(outputs) == 1 {
 		err = r.Value(&values[0], &outputs[0])
 	} else {
 		err = r.record(values, outputs, "output")
 	}
-	r.base64 = false
+	r.onlyB64 = false
 	return err
 }

@@ -137,12 +137,20 @@ func TestLabels(t *testing.T) {
 		{`true`, spec(api.Bool), []api.Value{{Data: []byte{1}}}, ""},
 		{`[1, 2]`, spec(api.Float32, -1), []api.Value{{Data: raw(api.Float32, 1, 2), Dims: []int64{2}}}, ""},
 		{`[1, 2, 3]`, spec(api.Float32, 2), nil, `label: expected 2 numbers for float32[2], found 3`},
-		{`"aGk="`, spec(api.Bytes), []api.Value{{Data: []byte("hi")}}, ""},
-		{`"aGk"`, spec(api.Bytes), []api.Value{{Data: []byte("hi")}}, ""},
-		{`"\/\/8="`, spec(api.Bytes), []api.Value{{Data: []byte{255, 255}}}, ""},
+		{`"aGk="`, spec(api.Bytes), nil, `label: expected {"b64": …}, bytes in base64, found "aGk="`},
+		{`{"b64":"aGk"}`, spec(api.Bytes), nil, `label: "b64" is not base64`},
+		{`{"b64":"aGl="}`, spec(api.Bytes), nil, `label: "b64" is not base64`},
+		{`{"b64":"aG\nk="}`, spec(api.Bytes), nil, `label: "b64" is not base64`},
+		{`{"b64":"aGk= "}`, spec(api.Bytes), nil, `label: "b64" is not base64`},
+		{`{"b64":"-_8="}`, spec(api.Bytes), nil, `label: "b64" is not base64`},
+		{`{"b64":"aGk=","b64":"aGk="}`, spec(api.Bytes), nil, `label: expected bytes as an object with the one member "b64", found more members`},
+		{`{"b64":"aGk=","type":"x"}`, spec(api.Bytes), nil, `label: expected bytes as an object with the one member "b64", found more members`},
+		{`{"bytes":"aGk="}`, spec(api.Bytes), nil, `label: expected bytes as an object with the one member "b64"`},
+		{`{}`, spec(api.Bytes), nil, `label: expected bytes as an object with the one member "b64"`},
+		{`{"b64":7}`, spec(api.Bytes), nil, `label: expected a string, found 7`},
+		{`{"b64":"\/\/8="}`, spec(api.Bytes), []api.Value{{Data: []byte{255, 255}}}, ""},
 		{`{"b64": "aGk="}`, spec(api.Bytes), []api.Value{{Data: []byte("hi")}}, ""},
-		{`"seven!"`, spec(api.Bytes), nil, `label: a string is not base64: expected the standard alphabet`},
-		{`["aGk=", ""]`, spec(api.Bytes, 2), []api.Value{{Data: elements("hi", ""), Dims: []int64{2}}}, ""},
+		{`[{"b64": "aGk="}, {"b64": ""}]`, spec(api.Bytes, 2), []api.Value{{Data: elements("hi", ""), Dims: []int64{2}}}, ""},
 		{`{"score": [0, 1], "label": 3}`, two, []api.Value{{Data: raw(api.Int32, 3)}, {Data: raw(api.Float32, 0, 1)}}, ""},
 		{`{"label": 3}`, two, nil, `label: the output "score" (float32[2]) is missing`},
 		{`{"label": 3, "scores": 1}`, two, nil, `label: unknown output "scores": expected "label", "score"`},
@@ -182,7 +190,7 @@ func TestLabels(t *testing.T) {
 func FuzzFeedback(f *testing.F) {
 	for i, s := range []string{
 		`{"query_id":1,"label":2.5}`, `{"input":[1,2,3],"correct":true,"context":"\u00e9"}`, `{"feedback_batch":[{"query_id":1,"loss":0.5},{"input":[[1,2]],"label":[3,4]}]}`,
-		`{"uid":7,"query_id":18446744073709551615,"label":"aGk="}`, `{"query_id":1,"label":{"a":[1,2],"b":"\/w=="},"x":[]}`, `{"feedback_batch":[],"loss":0}`,
+		`{"uid":7,"query_id":18446744073709551615,"label":{"b64":"aGk="}}`, `{"query_id":1,"label":{"a":[1,2],"b":{"b64":"\/w=="}},"x":[]}`, `{"feedback_batch":[],"loss":0}`,
 	} {
 		f.Add([]byte(s), i)
 	}

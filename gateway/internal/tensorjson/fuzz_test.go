@@ -180,13 +180,10 @@ func reference(t *testing.T, text []byte, s api.TensorSpec) (data []byte) {
 		case string:
 			item = node
 		case map[string]any:
-			padded := node["b64"].(string)
-			for len(padded)%4 != 0 {
-				padded += "="
-			}
-			b, err := base64.StdEncoding.DecodeString(padded)
-			if err != nil {
-				t.Fatal(err)
+			text := node["b64"].(string)
+			b, err := base64.StdEncoding.DecodeString(text)
+			if err != nil || len(node) != 1 || base64.StdEncoding.EncodeToString(b) != text {
+				t.Fatalf("%v was accepted: %v", node, err)
 			}
 			item = string(b)
 		}

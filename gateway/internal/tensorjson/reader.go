@@ -33,8 +33,8 @@ type Reader struct {
 	// memory stay valid until Reset.
 	buf []byte
 
-	// base64 means that strings which are elements of BYTES are base64, as in answers.
-	base64 bool
+	// onlyB64 means that elements of BYTES are {"b64": "…"}, as in answers, and never strings.
+	onlyB64 bool
 
 	// columnSpec holds the shape given to Column, as a spec. As a local variable it would be allocated.
 	columnSpec api.TensorSpec

@@ -1,7 +1,6 @@
 package tensorjson
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"math/bits"
 	"unicode/utf16"
@@ -206,64 +205,6 @@ func (r *Reader) appendVariable(dst []byte, dtype api.DType) ([]byte, error) {
 		return r.appendText(dst)
 	}
 	return r.appendBytes(dst)
-}
-
-// appendBytes reads one element of a BYTES tensor: a string, for its UTF-8 bytes, or {"b64": "…"}.
-func (r *Reader) appendBytes(dst []byte) ([]byte, error) {
-	switch c := r.Peek(); {
-	case c == '"' && r.base64:
-		return r.appendEncoded(dst, "a string")
-	case c == '"':
-		return r.appendString(dst)
-	case c == '{':
-		return r.appendBase64(dst)
-	}
-	return dst, r.Expected("a string or {\"b64\": …}")
-}
-
-// appendBase64 reads {"b64": "…"}: the standard alphabet, with or without padding.
-func (r *Reader) appendBase64(dst []byte) ([]byte, error) {
-	r.pos++
-	name, ok, err := r.Member(true)
-	if err != nil {
-		return dst, err
-	}
-	if !ok || string(name) != "b64" {
-		return dst, r.Errorf("expected a string or an object with the one member \"b64\"")
-	}
-	if dst, err = r.appendEncoded(dst, "\"b64\""); err != nil {
-		return dst, err
-	}
-	if _, ok, err = r.Member(false); err != nil {
-		return dst, err
-	}
-	if ok {
-		return dst, r.Errorf("expected an object with the one member \"b64\"")
-	}
-	return dst, nil
-}
-
-// appendEncoded reads a string of base64; what names it in messages.
-func (r *Reader) appendEncoded(dst []byte, what string) ([]byte, error) {
-	r.Peek()
-	at := r.pos
-	// An encoder may have escaped the slashes of the alphabet. String then decodes into the reader's buffer. That
-	// memory is released immediately: a long batch would fill it.
-	kept := len(r.buf)
-	text, err := r.String()
-	r.buf = r.buf[:kept]
-	if err != nil {
-		return dst, err
-	}
-	encoding := base64.StdEncoding
-	if len(text)%4 != 0 {
-		encoding = base64.RawStdEncoding
-	}
-	if dst, err = encoding.AppendDecode(dst, text); err != nil {
-		r.pos = at
-		return dst, r.Errorf("%s is not base64: expected the standard alphabet (A–Z a–z 0–9 + /)", what)
-	}
-	return dst, nil
 }
 
 const hexDigits = "0123456789abcdef"

@@ -3,7 +3,6 @@ package apptest
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,15 +45,13 @@ type answer struct {
 
 // text decodes an output of type bytes.
 func (p prediction) text() string {
-	var encoded string
-	if err := json.Unmarshal(p.Output, &encoded); err != nil {
-		return fmt.Sprintf("not a string: %s", p.Output)
+	var output struct {
+		B64 *[]byte `json:"b64"`
 	}
-	text, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil {
-		return fmt.Sprintf("not base64: %s", encoded)
+	if err := json.Unmarshal(p.Output, &output); err != nil || output.B64 == nil {
+		return fmt.Sprintf("not bytes: %s", p.Output)
 	}
-	return string(text)
+	return string(*output.B64)
 }
 
 // predicted reports whether the model itself answered.

@@ -99,7 +99,7 @@ device: gpu0
 	for i := range 40 {
 		input := fmt.Sprintf("labelled %d", i)
 		a := g.raw("f", input, "Xebec-Slo-Ms", patient)
-		if status, said := g.tell("f", `{"query_id":%d,"label":%s}`, *a.QueryID, toJSON(t, []byte(input))); status != 200 || said.Status != "counted" {
+		if status, said := g.tell("f", `{"query_id":%d,"label":{"b64":%s}}`, *a.QueryID, toJSON(t, []byte(input))); status != 200 || said.Status != "counted" {
 			t.Fatalf("a label is answered by %d %+v", status, said)
 		}
 	}

@@ -25,7 +25,7 @@ def predict(batch, contexts):
 
 def feedback(batch, labels, contexts):
     global right, told
-    for text, label, user in zip(batch, (base64.b64decode(label).decode() for label in labels), contexts):
+    for text, label, user in zip(batch, (base64.b64decode(label["b64"]).decode() for label in labels), contexts):
         right += last.get(user) == label
         told += 1
         last[user] = f"{label} for {text}" if label == "show the input" else label
@@ -60,8 +60,8 @@ func TestModelsThatLearn(t *testing.T) {
 	if a := g.raw("f", "hello", "Xebec-Context", "ann"); a.text() != "nothing yet" {
 		t.Fatalf("before any label the model answers %v", a)
 	}
-	// Labels have the JSON form of outputs, which is base64 for bytes.
-	label := func(text string) string { return toJSON(t, []byte(text)) }
+	// Labels have the JSON form of outputs, which is {"b64": …} for bytes.
+	label := func(text string) string { return `{"b64":` + toJSON(t, []byte(text)) + `}` }
 	tell := func(user, input, text string) {
 		t.Helper()
 		a := g.raw("f", input, "Xebec-Context", user)

@@ -235,7 +235,7 @@ func function(name, model string, extra ...string) string {
 
 // theDefault is a default output in a function's manifest; defaultText is its decoded form.
 const (
-	theDefault  = `default: "ZGVmYXVsdA=="`
+	theDefault  = `default: {b64: ZGVmYXVsdA==}`
 	defaultText = "default"
 )
 
