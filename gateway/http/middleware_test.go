@@ -42,19 +42,19 @@ func TestBodiesAreDecoded(t *testing.T) {
 		for _, text := range []string{"hello", large} {
 			for range 2 {
 				status, _, body := f.post("/f/predict", "text/plain", gzipped(t, text), "Content-Encoding", "gzip")
-				var m struct{ Output []byte }
-				if err := json.Unmarshal([]byte(body), &m); err != nil || status != 200 || string(m.Output) != text {
+				var m struct{ Output struct{ B64 []byte } }
+				if err := json.Unmarshal([]byte(body), &m); err != nil || status != 200 || string(m.Output.B64) != text {
 					t.Errorf("%s: %d bytes are answered %d %.200s", reply, len(text), status, body)
 				}
 			}
 		}
 		twice := gzipped(t, gzipped(t, `{"input":"aGk="}`))
-		if status, _, body := f.post("/f/predict", "application/json", twice, "Content-Encoding", "gzip, gzip"); status != 200 || !strings.Contains(body, `"output":"YUdrPQ=="`) {
+		if status, _, body := f.post("/f/predict", "application/json", twice, "Content-Encoding", "gzip, gzip"); status != 200 || !strings.Contains(body, `"output":{"b64":"YUdrPQ=="}`) {
 			t.Errorf("two codings are answered %d %s", status, body)
 		}
 		c, r := f.raw() // the codings in two fields
 		io.WriteString(c, request("/f/predict", twice, "Content-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Encoding: gzip\r\n"))
-		if status, body := readAnswer(t, r); status != 200 || !strings.Contains(body, `"output":"YUdrPQ=="`) {
+		if status, body := readAnswer(t, r); status != 200 || !strings.Contains(body, `"output":{"b64":"YUdrPQ=="}`) {
 			t.Errorf("two fields are answered %d %s", status, body)
 		}
 	}
@@ -164,8 +164,8 @@ func TestAnswersAreCompressed(t *testing.T) {
 			if got := resp.Header.Get("Content-Encoding"); got != c.coding || resp.Header.Get("Vary") != c.vary || resp.ContentLength != int64(len(body)) {
 				t.Errorf("%s, %q: Content-Encoding %q, Vary %q, length %d of %d", reply, c.accept, got, resp.Header.Get("Vary"), resp.ContentLength, len(body))
 			}
-			var m struct{ Output []byte }
-			if err := json.Unmarshal(decoded(t, c.coding, body), &m); err != nil || string(m.Output) != c.text {
+			var m struct{ Output struct{ B64 []byte } }
+			if err := json.Unmarshal(decoded(t, c.coding, body), &m); err != nil || string(m.Output.B64) != c.text {
 				t.Errorf("%s, %q: the answer does not come back: %v", reply, c.accept, err)
 			}
 		}
@@ -220,9 +220,9 @@ func TestCompressedAnswersKeepTheirOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, _ := io.ReadAll(resp.Body)
-		var m struct{ Output []byte }
-		if err := json.Unmarshal(decoded(t, resp.Header.Get("Content-Encoding"), body), &m); err != nil || !strings.HasPrefix(string(m.Output), fmt.Sprint(i)) {
-			t.Fatalf("answer %d is %.20q: %v", i, m.Output, err)
+		var m struct{ Output struct{ B64 []byte } }
+		if err := json.Unmarshal(decoded(t, resp.Header.Get("Content-Encoding"), body), &m); err != nil || !strings.HasPrefix(string(m.Output.B64), fmt.Sprint(i)) {
+			t.Fatalf("answer %d is %.20q: %v", i, m.Output.B64, err)
 		}
 	}
 }

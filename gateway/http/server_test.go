@@ -208,8 +208,8 @@ func TestPipelinedRequestsAreAnsweredInOrderWithTheirOwnInputs(t *testing.T) {
 		}
 		querytest.End(it, api.OK, []byte(want))
 		_, body := readAnswer(t, r)
-		var m struct{ Output []byte }
-		if err := json.Unmarshal([]byte(body), &m); err != nil || string(m.Output) != want {
+		var m struct{ Output struct{ B64 []byte } }
+		if err := json.Unmarshal([]byte(body), &m); err != nil || string(m.Output.B64) != want {
 			t.Fatalf("answer %s, want the echo of %q", body, want)
 		}
 	}
@@ -251,8 +251,8 @@ func TestSlowReaderDelaysNoOtherClient(t *testing.T) {
 	defer answered.Wait()
 	for i := range 4 { // now the slow one reads, and gets everything
 		_, body := readAnswer(t, slowReader)
-		var m struct{ Output []byte }
-		if err := json.Unmarshal([]byte(body), &m); err != nil || !bytes.Equal(m.Output, big) {
+		var m struct{ Output struct{ B64 []byte } }
+		if err := json.Unmarshal([]byte(body), &m); err != nil || !bytes.Equal(m.Output.B64, big) {
 			t.Fatalf("answer %d has %d bytes: %v", i, len(body), err)
 		}
 	}
