@@ -13,7 +13,7 @@ import (
 // section 3.2).
 const (
 	requestFields = "Content-Type, Content-Encoding, Xebec-Context, Xebec-Slo-Ms, X-Request-Id, Traceparent, Tracestate"
-	exposedFields = "Retry-After, X-Request-Id, Traceparent"
+	exposedFields = "Retry-After, X-Request-Id, Traceparent, Xebec-Query-Id, Xebec-Default, Xebec-Default-Explanation, Xebec-Confidence, Xebec-Models, Xebec-Late, Xebec-Failed, Xebec-Dropped"
 )
 
 // vary keeps caches from giving one page the answer to another.

@@ -145,7 +145,7 @@ func pageFields(h http.Header) map[string]string {
 // TestCORS: a page whose origin the function lists is served whatever Host it names, and is shown answers and errors,
 // whichever goroutine writes them. Other functions and models are not open to it.
 func TestCORS(t *testing.T) {
-	const exposed = "Retry-After, X-Request-Id, Traceparent"
+	const exposed = "Retry-After, X-Request-Id, Traceparent, Xebec-Query-Id, Xebec-Default, Xebec-Default-Explanation, Xebec-Confidence, Xebec-Models, Xebec-Late, Xebec-Failed, Xebec-Dropped"
 	named := &api.CORSSpec{Origins: []string{"https://app.example", "http://localhost:3000"}, MaxAge: time.Minute}
 	secret := &api.CORSSpec{Origins: []string{"https://app.example"}, Credentials: true, MaxAge: time.Minute}
 	every := &api.CORSSpec{Origins: []string{"*"}, MaxAge: time.Minute}

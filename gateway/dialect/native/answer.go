@@ -13,6 +13,9 @@ import (
 // is an answer. A request without any output has the status of its code.
 func (c *call) Settled() api.Code {
 	n, code := c.Len(), c.Code()
+	if c.raw && c.renderRaw() {
+		return code
+	}
 	failed := 0
 	for i := range n {
 		if q := c.Query(i); q.Code != api.OK && !c.defaults(q) {
@@ -62,15 +65,11 @@ func (c *call) appendPrediction(out []byte, q *query.Query) []byte {
 		out = append(out, `,"output":`...)
 		out = append(out, fn.Default...)
 		out = append(out, `,"default":true,"default_explanation":"`...)
+		out = c.appendExplanation(out, q)
 		if q.Code == api.LowConfidence {
-			out = append(out, "confidence "...)
-			out = strconv.AppendFloat(out, q.Confidence, 'f', 2, 64)
-			out = append(out, " below "...)
-			out = strconv.AppendFloat(out, c.MinConfidence(), 'f', 2, 64)
 			out = append(out, `","confidence":`...)
 			out = appendConfidence(out, q.Confidence)
 		} else {
-			out = append(out, q.Code.Reason()...)
 			out = append(out, `","confidence":0`...)
 		}
 		return append(c.appendParts(out, q), '}')

@@ -37,6 +37,7 @@ type call struct {
 	dialect.Call
 	service *service
 	parsed  tensorjson.Request
+	rawAnswer
 }
 
 func (s *service) newCall() *call {
@@ -62,6 +63,13 @@ func (s *service) predict(x dialect.Exchange) {
 		c.Refuse()
 		failBody(x, asJSON(x, err))
 		return
+	}
+	if c.raw = prefersRaw(x.Header("Accept")); c.raw {
+		if err := c.checkRaw(); err != nil {
+			c.Refuse()
+			notAcceptable(x, err)
+			return
+		}
 	}
 	x.Submit(&c.Call)
 }
