@@ -215,7 +215,7 @@ func (f *Feedback) input(it *FeedbackItem) error {
 	if len(f.inputs) == 1 {
 		return f.r.Value(&values[0], &f.inputs[0])
 	}
-	return f.r.Values(values, f.inputs)
+	return f.r.query(values, f.inputs)
 }
 
 // ParseLabel parses the label of item i, which must have one, into values: one for each output, whose Data and Dims are

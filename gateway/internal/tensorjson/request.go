@@ -34,7 +34,8 @@ const (
 	HasSalt
 )
 
-// Request is a native prediction request: {"input": X} or {"input_batch": [X, …]}, and optional members. Slices alias
+// Request is a native prediction request: {"input": X} or {"input_batch": [X, …]}, or, if all inputs are scalars, MLflow's
+// {"dataframe_split": {"columns": […], "data": [[…], …]}} or {"dataframe_records": [{…}, …]}; and optional members. Slices alias
 // the body or the request's own buffer. They are valid until the next Parse, and no longer than the body. A Request is
 // reused for many bodies and is not safe for concurrent use.
 type Request struct {
@@ -60,17 +61,19 @@ type Request struct {
 	// Salt is "salt": a string's bytes, or an integer's decimal digits, so that 7 and "7" are the same salt.
 	Salt []byte
 
-	r Reader
+	r    Reader
+	form string // the member that holds the inputs
+	cols columns
 }
 
 // Parse parses a body whose inputs are declared by specs and writes them to storage from sink. A single input is X
-// itself; several are an object from name to value, with all of them. After an error, which is an *api.Error with code
+// itself; several are an object from name to value, with all of them, or an array in their order if all are scalars. After an error, which is an *api.Error with code
 // InvalidArgument or the sink's, the result is not valid, and the caller reclaims what the sink has returned.
 func (q *Request) Parse(body []byte, inputs []api.TensorSpec, sink Sink) error {
 	r := &q.r
 	r.NonFinite = q.NonFinite
 	r.Reset(body)
-	q.Batch, q.Queries, q.Has = false, 0, 0
+	q.Batch, q.Queries, q.Has, q.form = false, 0, 0, ""
 	q.Context, q.Version, q.Models, q.Salt = nil, nil, q.Models[:0], nil
 	q.MinConfidence, q.TTLMillis = 0, 0
 	if len(inputs) > MaxInputs {
@@ -104,6 +107,10 @@ func (q *Request) member(name []byte, inputs []api.TensorSpec, sink Sink) (err e
 		if err = q.batch(inputs, sink); err == nil {
 			r.Pop()
 		}
+	case "dataframe_split":
+		err = q.frame("dataframe_split", inputs, sink)
+	case "dataframe_records":
+		err = q.frame("dataframe_records", inputs, sink)
 	case "context":
 		q.Context, err = q.text("context", HasContext)
 	case "version":
@@ -141,13 +148,17 @@ func meansInput(name []byte) bool {
 
 // onlyInput rejects a second member that holds inputs.
 func (q *Request) onlyInput(name string) error {
+	first := q.form
 	switch {
-	case q.Queries == 0:
+	case first == "":
+		q.form = name
 		return nil
-	case q.Batch == (name == "input_batch"):
+	case first == name:
 		return q.r.Errorf("duplicate member %q", name)
+	case first == "input_batch" && name == "input":
+		first, name = name, first
 	}
-	return q.r.Errorf("expected one of \"input\" and \"input_batch\", found both")
+	return q.r.Errorf("expected one of %q and %q, found both", first, name)
 }
 
 func (q *Request) batch(inputs []api.TensorSpec, sink Sink) error {
@@ -163,26 +174,18 @@ func (q *Request) batch(inputs []api.TensorSpec, sink Sink) error {
 
 // input reads one X.
 func (q *Request) input(inputs []api.TensorSpec, sink Sink) error {
-	values, err := sink.Next()
+	values, err := q.next(inputs, sink)
 	if err != nil {
 		return err
 	}
-	if len(values) != len(inputs) {
-		return api.Errorf(api.Internal, "storage for %d inputs: expected %d", len(values), len(inputs))
-	}
-	q.Queries++
 	if len(inputs) == 1 {
 		return q.r.Value(&values[0], &inputs[0])
 	}
-	return q.r.Values(values, inputs)
+	return q.r.query(values, inputs)
 }
 
-// Values reads an object that maps the specs' names to one query's values: all of them, in any order, and no others.
-func (r *Reader) Values(values []api.Value, specs []api.TensorSpec) error {
-	return r.record(values, specs, "input")
-}
-
-// record is Record with a word for the values in messages.
+// record reads an object that maps the specs' names to one query's values: all of them, in any order, and no others. what is the word for the values
+// in messages.
 func (r *Reader) record(values []api.Value, specs []api.TensorSpec, what string) error {
 	if r.Peek() != '{' {
 		return r.Expected("an object of the " + what + "s " + Names(specs))
