@@ -1,6 +1,7 @@
 package tensorjson
 
 import (
+	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -127,14 +128,14 @@ func TestFeedbackOfARow(t *testing.T) {
 	}
 }
 
-// FuzzRows: a table is never more than its body, and the rows of dataframe_split are those of input_batch: data has the same form in both.
+// FuzzRows: the rows of dataframe_split are those of input_batch: data has the same form in both.
 func FuzzRows(f *testing.F) {
 	for _, s := range []string{`[[5.1,3,"a",true]]`, `[[null,-4,"",0],[1e3,2,"b",false]]`, `[]`, `[[1,2]]`, `[[1,2,"a",true,5]]`, `[[5.1,3,null,true]]`, `[{}]`, `[[1,2,"a",true],]`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, data string) {
-		if strings.ContainsAny(data, "{}") {
-			return // a row of dataframe_split is an array
+		if strings.ContainsAny(data, "{}") || !json.Valid([]byte(data)) {
+			return // a row of dataframe_split is an array, and data must not add members
 		}
 		_, want, wantErr := parse(`{"input_batch":`+data+`}`, flower)
 		for _, body := range []string{
