@@ -34,6 +34,9 @@ type sandbox struct {
 	Control bool `json:"control,omitempty"`
 	// Missing says which layers are left out, and why.
 	Missing []string `json:"missing,omitempty"`
+
+	// noHidepid says why /proc could not be mounted so that it hides processes. Only that of a zygote is.
+	noHidepid error
 }
 
 // The layers of isolation, by the names that describe shows.
@@ -47,6 +50,9 @@ const (
 	layerLandlock = "landlock"
 	layerSeccomp  = "seccomp"
 	layerMemory   = "memory cgroup"
+	// What only forks of a zygote have.
+	layerProc   = "/proc hides other forks"
+	layerDomain = "landlock domain of its own"
 )
 
 const (
@@ -115,6 +121,9 @@ func runLauncher() error {
 		started.Layers = append(started.Layers, layerNS, layerView)
 		if !s.Network {
 			started.Layers = append(started.Layers, layerNet)
+		}
+		if s.Control {
+			started.note(layerProc, "/proc shows it to other forks of its zygote (hidepid=ptraceable, since Linux 5.8)", s.noHidepid)
 		}
 	}
 	s.restrict(&started)

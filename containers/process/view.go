@@ -87,7 +87,20 @@ func (s *sandbox) mountView() error {
 			_ = unix.MountSetattr(unix.AT_FDCWD, path, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}) // it is empty
 		}
 	}
-	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, ""); err != nil {
+	return s.mountProc()
+}
+
+// mountProc mounts the /proc of the new pid namespace. That of a zygote shows to each process only those that it may trace: a
+// fork does not see another one, which is in another Landlock domain. hidepid=invisible would not do, because members of group 0
+// see everything then. subset=pid is not used: numerical libraries read /proc/cpuinfo and /proc/meminfo.
+func (s *sandbox) mountProc() error {
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RDONLY
+	if s.Control {
+		if s.noHidepid = unix.Mount("proc", "/proc", "proc", flags, "hidepid=ptraceable"); s.noHidepid == nil {
+			return nil
+		}
+	}
+	if err := unix.Mount("proc", "/proc", "proc", flags, ""); err != nil {
 		return fmt.Errorf("mount /proc of a new pid namespace: %w", err)
 	}
 	return nil

@@ -93,16 +93,17 @@ type zygote struct {
 	// broken ends the zygote, because it is of no use any more.
 	broken func(error)
 
-	// ready is closed when it can fork, or never will, in which case err says why. in, conn, since and enters are set before
-	// that if it can.
+	// ready is closed when it can fork, or never will, in which case err says why. in, conn, since, enters and apart are set
+	// before that if it can.
 	ready chan struct{}
 	err   error
 	in    *instance
 	conn  *net.UnixConn
 	since time.Time
 	words *stderrHead
-	// enters: what it forks enters its cgroups by itself.
+	// enters: what it forks enters its cgroups by itself. apart says how it sets its forks apart from each other.
 	enters bool
+	apart  apart
 
 	urgentOnce sync.Once
 	urgent     chan struct{} // closed when a launch that is not quiet waits for it
@@ -117,16 +118,21 @@ type forkRequest struct {
 	Dir    []byte   `json:"dir"`
 	Env    [][]byte `json:"env"`
 	Marker string   `json:"marker"`
+	// Apart: the process enters a Landlock domain of its own. Older bindings ignore it.
+	Apart bool `json:"apart,omitempty"`
 }
 
 // forkAnswer is a zygote's answer.
 type forkAnswer struct {
 	Ready bool `json:"ready"`
 	// Groups comes with Ready: it takes the files of cgroups. Older bindings do not.
-	Groups bool   `json:"groups"`
-	PID    int    `json:"pid"`
-	Error  string `json:"error"`
-	Stale  string `json:"stale"`
+	Groups bool `json:"groups"`
+	// Landlock comes with Ready: the kernel's version of Landlock, or 0 and Why. Nil: the binding is older and does not use it.
+	Landlock *int   `json:"landlock"`
+	Why      string `json:"why"`
+	PID      int    `json:"pid"`
+	Error    string `json:"error"`
+	Stale    string `json:"stale"`
 }
 
 // errStale means that the zygote has ended because the installed packages have changed since its imports.
@@ -204,7 +210,7 @@ func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) erro
 	if err := in.Raise(); err != nil {
 		return err
 	}
-	z.since, z.enters = time.Now(), answer.Groups
+	z.since, z.enters, z.apart = time.Now(), answer.Groups, apartBy(answer)
 	return nil
 }
 
@@ -266,7 +272,7 @@ func (z *zygote) child(ctx context.Context, in *instance, environ []string, l co
 	if err != nil {
 		return q, -1, err
 	}
-	body, err := json.Marshal(forkRequest{Argv: q.Argv[1:], Dir: q.Dir, Env: q.Env, Marker: q.Marker})
+	body, err := json.Marshal(forkRequest{Argv: q.Argv[1:], Dir: q.Dir, Env: q.Env, Marker: q.Marker, Apart: l.Isolation.Level != containers.IsolateNone})
 	if err != nil {
 		return q, -1, err
 	}
@@ -294,6 +300,9 @@ func (z *zygote) child(ctx context.Context, in *instance, environ []string, l co
 	q.Op, q.PID, q.Zygote = opAdopt, answer.PID, z.in.id
 	q.Path, q.Argv, q.Dir, q.Env = nil, nil, nil, nil
 	layers, missing := z.in.Isolation()
+	if l.Isolation.Level != containers.IsolateNone {
+		layers, missing = z.apart.add(layers, missing)
+	}
 	if len(layers) > 0 && in.unbounded != "" {
 		missing = append(slices.Clone(missing), in.unbounded)
 	}

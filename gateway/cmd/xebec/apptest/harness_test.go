@@ -198,7 +198,10 @@ func launchCommand(t *testing.T, dir string, cmd *exec.Cmd) *gateway {
 	g.cmd.Stdout, g.cmd.Stderr = log, log
 	// If the tests are killed, for example by their time limit, the kernel kills the gateway too. It sends this signal
 	// when the thread that started the process ends, so a goroutine stays locked to that thread.
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if g.cmd.SysProcAttr == nil { // else the test has chosen a user
+		g.cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	g.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	started := make(chan error)
 	go func() {
 		defer close(g.exited)

@@ -3,6 +3,7 @@ containers/process tests forked workers where they are adopted."""
 
 import array
 import base64
+import ctypes
 import json
 import os
 import select
@@ -29,7 +30,8 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-READY = {"ready": True, "groups": True}
+LANDLOCK = ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), ctypes.c_uint(1))
+READY = {"ready": True, "groups": True, "landlock": LANDLOCK}  # of a kernel with Landlock; else "why" comes with it
 
 
 def b64(text):

@@ -3,10 +3,13 @@ the gateway. A worker that would take seconds to import its libraries starts in 
 until it writes to it.
 
 The gateway starts it with one end of a SOCK_SEQPACKET pair as descriptor 3. Every message is one JSON object. The
-zygote sends {"ready": true, "groups": true}, or {"error": why} and exits. Then it handles requests, one at a time:
+zygote sends {"ready": true, "groups": true, "landlock": ABI}, or {"error": why} and exits. Where Landlock cannot be used the ABI
+is 0, and "why" says why. Then it handles requests, one at a time:
 
     {"argv": […], "dir": …, "env": […], "marker": …}   with descriptors: stdout, stderr, go, and up to 3 cgroup files
     {"pid": N} | {"error": why} | {"stale": why}        the answer; a stale zygote exits
+
+A request with "apart": true is for an isolated worker (see below).
 
 argv is [FILE, …] or [-m, MODULE, …]. Texts that may not be UTF-8 (argv, dir, env) are base64, as Go encodes bytes. The
 zygote exits at the end of the socket. Nothing is unpickled, and only the gateway can send requests.
@@ -16,6 +19,12 @@ the subreaper above the zygote. The worker waits for a byte from *go*. The byte 
 its limits are set, and its end will be noticed. End of file means that it is not wanted, and it exits. Before it waits, it
 enters its control groups of version 1, by a "0" to each cgroup file: for another process to move it takes 10 ms. The
 subreaper moves it where that has failed.
+
+**Workers apart from each other.** Workers of one zygote have the same user and the same namespaces. A worker that is forked
+with "apart" enters a Landlock domain of its own before it can be adopted. A process in such a domain can trace only processes
+in that domain or in one below it, and reading another one's memory, environment, maps or descriptors in /proc counts as tracing. From ABI 6
+on, the same holds for signals and for connections to abstract unix sockets. The zygote's own domain is above those of its workers. The domain
+forbids nothing else: its only rule allows everything that it handles.
 
 **What is refused.** A forked process has only the thread that forked, and it shares open files with its parent. So a
 zygote does not fork if its imports have left files open (including a GPU) or have started threads. There is one
@@ -44,6 +53,7 @@ import pkgutil
 import runpy
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -62,6 +72,13 @@ SETTLE_SECONDS = 1.0  # a joined thread is still listed for a moment
 MARKER = b"XEBEC_LAUNCH"
 
 _PR_SET_PDEATHSIG = 1
+# System calls that have the same numbers on every architecture that Python runs on with Landlock, and their constants (linux/landlock.h).
+_LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
+_LANDLOCK_VERSION = 1
+_LANDLOCK_PATH_BENEATH = 1
+_LANDLOCK_MAKE_BLOCK = 1 << 11
+_LANDLOCK_REFER = 1 << 13  # since ABI 2
+_LANDLOCK_SCOPES = 1 << 0 | 1 << 1  # abstract unix sockets, signals; since ABI 6
 _PR_SET_DUMPABLE = 4
 _MAX_GROUPS = 3  # one for each controller: memory, pids, cpu
 _CONTROL_BYTES = socket.CMSG_SPACE((3 + _MAX_GROUPS) * 4)
@@ -72,6 +89,7 @@ class Request(NamedTuple):
     dir: bytes
     env: dict[bytes, bytes]
     marker: bytes
+    apart: bool
 
 
 def parse(data: bytes) -> Request:
@@ -81,7 +99,7 @@ def parse(data: bytes) -> Request:
     argv = [os.fsdecode(base64.b64decode(word)) for word in fields["argv"]]
     if not argv or argv == ["-m"]:
         raise ValueError("argv names nothing to run")
-    return Request(argv, base64.b64decode(fields["dir"]), env, fields["marker"].encode())
+    return Request(argv, base64.b64decode(fields["dir"]), env, fields["marker"].encode(), fields.get("apart") is True)
 
 
 def main() -> None:
@@ -176,16 +194,53 @@ def lasting_threads() -> Optional[str]:
     return f"the imports have started {left} threads{which}, which forked processes would not have. Import the module that does so in the model, not in `preload`"
 
 
+class Ruleset(NamedTuple):
+    """What a worker restricts itself by: a descriptor, or None and the reason."""
+
+    abi: int
+    fd: Optional[int]
+    why: str
+
+
+def ruleset(libc: ctypes.CDLL) -> Ruleset:
+    """Makes the Landlock ruleset of workers. Each process that applies it gets a domain of its own. A ruleset must handle something, and any
+    ruleset forbids to rename between directories unless it allows that. So it handles that where it can, else the making of block
+    devices, and allows it everywhere."""
+    abi = libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_LANDLOCK_VERSION))
+    if abi <= 0:
+        return Ruleset(0, None, f"this kernel has no Landlock, or it is not enabled at boot (lsm=landlock,…): {_error()}")
+    handled = _LANDLOCK_MAKE_BLOCK if abi < 2 else _LANDLOCK_REFER
+    attributes = struct.pack("=QQQ", handled, 0, _LANDLOCK_SCOPES if abi >= 6 else 0)
+    size = 8 if abi < 4 else 16 if abi < 6 else 24  # the kernel knows as many fields
+    fd = libc.syscall(_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint(0))
+    if fd < 0:
+        return Ruleset(0, None, f"landlock_create_ruleset: {_error()}")
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        if libc.syscall(_LANDLOCK_ADD_RULE, fd, _LANDLOCK_PATH_BENEATH, struct.pack("=Qi", handled, root), ctypes.c_uint(0)):
+            why = f"landlock_add_rule: {_error()}"
+            os.close(fd)
+            return Ruleset(0, None, why)
+    finally:
+        os.close(root)
+    return Ruleset(abi, fd, "")
+
+
+def _error() -> str:
+    return os.strerror(ctypes.get_errno())
+
+
 class Zygote:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._reaper = os.getppid()
         self._env = dict(os.environb)  # before the imports
-        self._libc = ctypes.CDLL(None)
+        self._libc = ctypes.CDLL(None, use_errno=True)
         # Workers of other models, which run as the same user, can neither trace this process nor read its memory.
         self._libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
         self._arguments, self._environment = strings_of_this_process()
         self._places: dict[str, int] = {}
+        self._ruleset = Ruleset(0, None, "")
 
     def say(self, **fields: Any) -> None:
         self._sock.send(json.dumps(fields).encode())
@@ -197,7 +252,8 @@ class Zygote:
         gc.collect()
         gc.freeze()  # so that a collection in a worker does not write to, and so copy, objects from before the fork
         self._flush()
-        self.say(ready=True, groups=True)
+        self._ruleset = ruleset(self._libc)
+        self.say(ready=True, groups=True, landlock=self._ruleset.abi, **({"why": self._ruleset.why[:MAX_TEXT]} if self._ruleset.why else {}))
         while True:
             data, control, flags, _ = self._sock.recvmsg(MAX_REQUEST_BYTES, _CONTROL_BYTES, socket.MSG_CMSG_CLOEXEC)
             fds = array.array("i")
@@ -298,6 +354,9 @@ class Zygote:
         for name, value in request.env.items():
             if self._env.get(name) != value:  # otherwise keep what the imports have set
                 os.environb[name] = value
+        if request.apart and self._ruleset.fd is not None:
+            if self._libc.syscall(_LANDLOCK_RESTRICT_SELF, self._ruleset.fd, ctypes.c_uint(0)):
+                raise OSError(ctypes.get_errno(), f"landlock_restrict_self: {_error()}")
 
     def _await_adoption(self, go: int) -> None:
         if not os.read(go, 1):
