@@ -36,6 +36,9 @@ func (a apart) add(layers, missing []string) (all, lacks []string) {
 		return all, append(lacks, "It has no Landlock domain of its own ("+a.why+"): other forks of its zygote can read its memory and environment, and signal it.")
 	}
 	all = append(all, fmt.Sprintf("%s (ABI %d)", layerDomain, a.abi))
+	if !slices.Contains(all, layerCaps) {
+		lacks = append(lacks, "It keeps capabilities: CAP_PERFMON lets it read environment and maps of other forks of its zygote, whatever their Landlock domains.")
+	}
 	if a.abi < signalsABI {
 		lacks = append(lacks, fmt.Sprintf("Other forks of its zygote can signal it: Landlock forbids that from ABI %d (Linux 6.12) on, and this kernel has ABI %d.", signalsABI, a.abi))
 	}

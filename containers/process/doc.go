@@ -116,7 +116,7 @@
 //
 //   - There is one zygote for each interpreter, list of modules and environment; the variables that differ between
 //     launches (XEBEC_*, visible devices) do not count. A model with secrets has a zygote of its own, whose imports do
-//     not see them: forks of one zygote can read each other. [Runtime.Preload] says which zygotes will be needed. There are
+//     not see them: a fork has what earlier requests left in the zygote's memory. [Runtime.Preload] says which zygotes will be needed. There are
 //     at most 8. The one that has been idle longest, for at least a minute, is ended to make room for another.
 //   - A forked worker is a worker: everything above holds for it. It enters its cgroups of version 1 by itself, because it
 //     takes the reaper ten milliseconds to move it; the reaper checks that it is there. It sets its own parent-death signal once the reaper
@@ -128,6 +128,8 @@
 //   - A zygote of isolated launches has namespaces, and its forks share them. They are children of its launcher, which
 //     reports their ends to the reaper, and stays until the last one has ended. Its view has the host's /tmp, read-only,
 //     where the models of its forks may lie. A strict launch is not forked.
+//   - Isolated forks are kept from each other by a Landlock domain each, which they enter before they are adopted, and by a
+//     /proc that shows to each only what it may trace (apart.go). They can neither look into, trace nor signal each other.
 //   - The end of a zygote does not end other processes. A failed zygote is tried again by the next launch after a delay
 //     that doubles from 1 s to 5 min.
 //   - A launch that cannot be forked is started normally, and its stderr begins with the reason: its zygote cannot
@@ -150,5 +152,5 @@
 // Start reading at [Runtime], then link.go (the gateway's side), reaper.go (the other side) and priority.go. isolation.go
 // decides what isolates a launch, isolate.go starts the launcher, sandbox.go is the launcher with view.go and restrict.go.
 // limits.go
-// connects both to package cgroup; zygotes.go and zygote.go fork.
+// connects both to package cgroup; zygotes.go, zygote.go and apart.go fork.
 package process

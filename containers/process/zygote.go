@@ -44,8 +44,8 @@ type zygoteSpec struct {
 	env     []string // without perLaunch, sorted
 	// isolation is the zygote's, and so its forks'.
 	isolation containers.Isolation
-	// owner is the model whose launches have secrets, and the zygote for itself: forks of one zygote can read each other's
-	// memory, and every fork has what earlier requests left in the zygote's. Zero for launches without secrets.
+	// owner is the model whose launches have secrets, and the zygote for itself: every fork has what earlier requests left
+	// in the zygote's memory, and where the kernel has no Landlock, forks can read each other's. Zero for launches without secrets.
 	owner api.ModelID
 }
 

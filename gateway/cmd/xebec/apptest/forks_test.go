@@ -118,6 +118,8 @@ const (
 	aDomain    = "landlock domain of its own"
 	theSignals = "can signal it"
 	aProc      = "/proc hides other forks"
+
+	keepsCapabilities = "It keeps capabilities"
 )
 
 // Two replicas that were forked from one zygote can neither see, read, trace nor signal each other, under a gateway of root and under
@@ -176,13 +178,15 @@ func denies(layers, lacks, layer string) bool {
 	if layer == theSignals {
 		return strings.Contains(layers, aDomain) && !strings.Contains(lacks, theSignals)
 	}
-	return strings.Contains(layers, layer)
+	return strings.Contains(layers, layer) && (layer != aDomain || !strings.Contains(lacks, keepsCapabilities))
 }
 
 // saysWhyNot reports whether describe says that a fork lacks such a layer.
 func saysWhyNot(lacks, layer string) bool {
 	reasons := []string{"no Landlock domain of its own"}
 	switch layer {
+	case aDomain:
+		reasons = append(reasons, keepsCapabilities)
 	case theSignals:
 		reasons = append(reasons, theSignals)
 	case aProc:

@@ -209,6 +209,70 @@ def test_what_goes_wrong_in_the_child_is_told(zygote, outputs, tmp_path):
     assert z.ask(request("/"), outputs[:3])["pid"] > 0
 
 
+def domain_program(directory, sibling):
+    """A model that says whether it can look into another process and signal it. (root's CAP_PERFMON opens environ in any domain.)"""
+    (directory / "model.py").write_text(textwrap.dedent(f"""
+        import os
+        def can(what):
+            try:
+                what()
+            except OSError:
+                return "0"
+            return "1"
+        os.rename("here", "sub/there")  # between directories
+        with open("seen", "w") as f:
+            f.write(can(lambda: os.readlink("/proc/{sibling}/cwd")) + can(lambda: os.kill({sibling}, 0)))
+        os.rename("seen", "done")
+    """))
+    (directory / "here").write_text("")
+    (directory / "sub").mkdir()
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_apart(outputs, tmp_path, apart):
+    """A worker that is forked apart cannot look into the process that asks, and may do everything else."""
+    domain_program(tmp_path, os.getpid())
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if not pid:  # the zygote's part, without imports; this process is what would adopt its workers
+        try:
+            libc = ctypes.CDLL(None)
+            libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, as a launch has it
+            libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+            ours.close()
+            env = dict(os.environ, XEBEC_LAUNCH=MARKER[:-1] + "0")
+            theirs.set_inheritable(True)
+            os.posix_spawn(sys.executable, [sys.executable, "-c", AS_3, str(theirs.fileno()), sys.executable, "-m", "xebec._zygote"], env)
+            theirs.close()
+            try:
+                while True:
+                    os.wait()
+            except ChildProcessError:
+                os._exit(0)
+        finally:
+            os._exit(1)
+    theirs.close()
+    ours.settimeout(PATIENCE_S)
+    assert json.loads(ours.recv(65_536)) == READY
+    ours.sendmsg([json.dumps({**request(tmp_path), "apart": apart}).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", outputs[:3]))])
+    assert json.loads(ours.recv(65_536))["pid"] > 0
+    os.write(outputs[3], b"g")
+    ours.close()
+    assert os.waitpid(pid, 0)[1] == 0
+    expected = "11" if not apart or LANDLOCK < 1 else "01" if LANDLOCK < 6 else "00"
+    assert (tmp_path / "done").read_text() == expected
+    assert (tmp_path / "sub" / "there").exists()
+
+
+def test_no_landlock():
+    class Libc:
+        def syscall(self, *_):
+            return -1
+
+    assert _zygote.ruleset(Libc())[:2] == (0, None)
+    assert "no Landlock" in _zygote.ruleset(Libc()).why
+
+
 def test_nobody_adopts(zygote, outputs, tmp_path):
     """The child waits, with its launch's marker and a session of its own. It exits when the last writer of go is gone,
     without having run anything."""
