@@ -364,7 +364,7 @@ func TestFunctionPortOverTLS(t *testing.T) {
 	g.await("the gateway's addresses", g.readAddresses)
 	g.awaitReplicas("m", 1)
 	for proto, p := range map[string]*http.Protocols{"HTTP/1.1 200": &http1, "HTTP/2.0 200": &http2} {
-		if got, err := predict(client(p), "https://"+g.functions); err != nil || !strings.HasPrefix(got, proto) || !strings.Contains(got, `"output":"aGVsbG8="`) {
+		if got, err := predict(client(p), "https://"+g.functions); err != nil || !strings.HasPrefix(got, proto) || !strings.Contains(got, `"output":{"b64":"aGVsbG8="}`) {
 			t.Errorf("%s: %v, %s", proto, err, got)
 		}
 	}
