@@ -51,6 +51,7 @@ const (
 	StatusBadOutput   Status = 2
 	StatusNeedMore    Status = 3
 	StatusUnsupported Status = 4
+	StatusMore        Status = 5 // version 2: a stream goes on
 )
 
 // String is the status's name in the specification.
@@ -66,6 +67,8 @@ func (s Status) String() string {
 		return "NEED_MORE"
 	case StatusUnsupported:
 		return "UNSUPPORTED"
+	case StatusMore:
+		return "MORE"
 	}
 	return fmt.Sprintf("status %d", uint16(s))
 }
@@ -87,6 +90,9 @@ const (
 	ItemInvalidInput ItemStatus = 1 // the caller's mistake, and the text is for the caller
 	ItemModelError   ItemStatus = 2
 )
+
+// MaxStreamOutputs is how many outputs of a stream one response may have.
+const MaxStreamOutputs = 256 //xebec:limit outputs of a stream in one message of its worker
 
 // Request is the gateway's descriptor of one batch.
 type Request struct {
@@ -195,7 +201,7 @@ func (r *Response) Get(d *[DescriptorBytes]byte) error {
 		return fmt.Errorf("%w: response to batch %d: the reserved field is not 0", ErrMalformed, r.Batch)
 	case r.Kind < KindPredict || r.Kind > KindAccuracy:
 		return fmt.Errorf("%w: response to batch %d has %v, expected that of its batch", ErrMalformed, r.Batch, r.Kind)
-	case r.Status > StatusUnsupported:
+	case r.Status > StatusMore:
 		return fmt.Errorf("%w: response to batch %d: unknown %v", ErrMalformed, r.Batch, r.Status)
 	case r.Flags&^knownFlags != 0:
 		return fmt.Errorf("%w: response to batch %d: unknown flags 0x%x", ErrMalformed, r.Batch, r.Flags)

@@ -25,6 +25,7 @@ const (
 	TypeRefused  Type = 0x06
 	TypeLeaving  Type = 0x07
 	TypeDrain    Type = 0x08
+	TypeCancel   Type = 0x09 // version 2
 	TypeRequest  Type = 0x10
 	TypeResponse Type = 0x11
 )
@@ -58,6 +59,8 @@ func (t Type) String() string {
 		return "LEAVING"
 	case TypeDrain:
 		return "DRAIN"
+	case TypeCancel:
+		return "CANCEL"
 	case TypeRequest:
 		return "REQUEST"
 	case TypeResponse:
@@ -68,7 +71,7 @@ func (t Type) String() string {
 
 // framed reports whether t is a known type that has a header.
 func (t Type) framed() bool {
-	return t >= TypeHello && t <= TypeDrain || t == TypeRequest || t == TypeResponse
+	return t >= TypeHello && t <= TypeCancel || t == TypeRequest || t == TypeResponse
 }
 
 // AppendBell appends a bell.

@@ -91,6 +91,8 @@ func newMessage(typ string) message {
 		return &leavingJSON{}
 	case "DRAIN":
 		return drainJSON{}
+	case "CANCEL":
+		return &cancelJSON{}
 	case "REQUEST":
 		return &requestJSON{}
 	case "RESPONSE":
@@ -213,6 +215,21 @@ func (m *leavingJSON) setFields(raw json.RawMessage) error {
 	return err
 }
 
+type cancelFields struct {
+	Batch uint64 `json:"batch"`
+}
+
+type cancelJSON struct{ Cancel }
+
+func (m *cancelJSON) fields() any { return cancelFields(m.Cancel) }
+
+func (m *cancelJSON) setFields(raw json.RawMessage) error {
+	var f cancelFields
+	err := json.Unmarshal(raw, &f)
+	m.Cancel = Cancel(f)
+	return err
+}
+
 type drainJSON struct{}
 
 func (drainJSON) Append(dst []byte) []byte        { return AppendDrain(dst) }
@@ -285,7 +302,7 @@ func kindNamed(name string) Kind {
 }
 
 func statusNamed(name string) Status {
-	for s := StatusOK; s <= StatusUnsupported; s++ {
+	for s := StatusOK; s <= StatusMore; s++ {
 		if s.String() == name {
 			return s
 		}

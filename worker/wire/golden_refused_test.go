@@ -34,7 +34,7 @@ func refusedFrames() []*vector {
 	tensors := len(hello) - 17
 	return []*vector{
 		v("frame_type_0", "type 0x00 does not exist", []byte{0, 0, 0, 0, 0, 0, 0, 0}),
-		v("frame_type_unknown", "type 0x09 does not exist in version 1.0", changed(ready, 0, 9)),
+		v("frame_type_unknown", "type 0x0a does not exist", changed(ready, 0, 10)),
 		v("frame_type_remote", "types 0x20-0x2f are for workers on other hosts", changed(ready, 0, 0x20)),
 		v("frame_reserved_byte", "byte 1 of the header is reserved and must be 0", changed(ready, 1, 1)),
 		v("frame_reserved_u16", "bytes 2 and 3 of the header are reserved and must be 0", changed(ready, 3, 0x80)),
@@ -42,6 +42,7 @@ func refusedFrames() []*vector {
 		v("ready_too_short", "READY needs 4 bytes of payload", []byte{5, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0}),
 		v("ready_too_long", "one byte follows READY's only field", append(changed(ready, 4, 5), 0)),
 		v("drain_with_payload", "DRAIN has no payload", []byte{8, 0, 0, 0, 1, 0, 0, 0, 0}),
+		v("cancel_too_short", "CANCEL needs 8 bytes of payload", []byte{9, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0}),
 		v("leaving_string_too_long", "the string's length exceeds the payload", changed(leaving, 8, 3)),
 		v("leaving_not_utf8", "the reason is not UTF-8", changed(leaving, 10, 0xff)),
 		v("hello_has_signature_2", "has_signature must be 0 or 1", changed(noSignature, len(noSignature)-1, 2)),
@@ -77,7 +78,7 @@ func refusedDescriptors() []*vector {
 		v("request", "request_output_misaligned", "the offset of the output block is a multiple of 64", changed(req[:], 40, 1)),
 		v("response", "response_kind_grant", "a response names the kind of its batch, never GRANT", changed(res[:], 12, 4)),
 		v("response", "response_kind_0", "kind 0 does not exist", changed(res[:], 12, 0)),
-		v("response", "response_status_5", "status 5 does not exist", changed(res[:], 14, 5)),
+		v("response", "response_status_6", "status 6 does not exist", changed(res[:], 14, 6)),
 		v("response", "response_flag_2", "bit 2 of the flags has no meaning", changed(res[:], 20, 4)),
 		v("response", "response_need_without_need_more", "need is 0 unless the status is NEED_MORE", changed(res[:], 40, 1)),
 		v("response", "response_need_more_without_need", "NEED_MORE says how much is needed", changed(res[:], 14, 3)),

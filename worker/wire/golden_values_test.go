@@ -53,6 +53,9 @@ func goldenFrames() []*vector {
 	dtypes.Signature = everyDType()
 	second := full
 	second.Major, second.Concurrency = 2, 16
+	streams := hello
+	streams.Major, streams.Concurrency, streams.Capabilities = 2, 64, CapRing|CapParameters|CapCalls|CapStreams
+	streaming := Welcome{Major: 2, Mode: ModeRing | ModeParameters | ModeCalls | ModeStreams, Replica: 7, Model: "digits-svm", Version: "1", Signature: goldenSignature}
 	welcome := Welcome{Major: 1, Mode: ModeRing | ModeContexts, Replica: 7, Model: "digits-svm", Version: "1", Signature: goldenSignature}
 	bare := Welcome{Major: 1, Minor: 2, Replica: 1<<53 - 1, Model: "m", Version: "2024-01-02_rc.1"}
 	bells := AppendBell(AppendBell(nil))
@@ -71,6 +74,9 @@ func goldenFrames() []*vector {
 		frameVector("leaving", "LEAVING", &leavingJSON{Leaving{Reason: "SIGTERM"}}),
 		frameVector("leaving_without_reason", "LEAVING", &leavingJSON{}),
 		frameVector("drain", "DRAIN", drainJSON{}),
+		frameVector("cancel", "CANCEL", &cancelJSON{Cancel{Batch: 41}}),
+		frameVector("hello_with_streams", "HELLO", &helloJSON{streams}),
+		frameVector("welcome_with_streams", "WELCOME", &welcomeJSON{streaming}),
 		frameVector("request_frame", "REQUEST", &requestJSON{goldenRequest}),
 		frameVector("response_frame", "RESPONSE", &responseJSON{goldenResponse}),
 		{Name: "stream_with_bells", Kind: "stream", Frames: []string{"READY", "DRAIN", "RESPONSE"}, Hex: hex.EncodeToString(bells)},
@@ -110,6 +116,8 @@ func goldenDescriptors() []*vector {
 	response("response_model_error", Response{Batch: 44, Generation: 1, Kind: KindPredict, Status: StatusModelError, Count: 3, OutOff: 12288, OutLen: 21, WorkNanos: 5})
 	response("response_bad_output", Response{Batch: 45, Generation: 1, Kind: KindPredict, Status: StatusBadOutput, Count: 3, OutOff: 12288, OutLen: 40})
 	response("response_need_more", Response{Batch: 46, Generation: 1, Kind: KindPredict, Status: StatusNeedMore, Count: 3, OutOff: 12288, Need: 65600})
+	response("response_more", Response{Batch: 48, Generation: 1, Kind: KindPredict, Status: StatusMore, Count: 5, OutOff: 12288, OutLen: 640, WorkNanos: 11})
+	response("response_end_of_stream", Response{Batch: 48, Generation: 1, Kind: KindPredict, OutOff: 12288})
 	response("response_unsupported", Response{Batch: 47, Generation: 1, Kind: KindFeedback, Status: StatusUnsupported, Count: 1})
 	response("response_accuracy", Response{Batch: 43, Generation: 1, Kind: KindAccuracy, OutOff: 8192, OutLen: 72, WorkNanos: 10})
 	return vs

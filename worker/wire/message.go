@@ -17,12 +17,16 @@ const (
 	CapConfidences uint32 = 1 << 4 // it returns one confidence per output
 	CapParameters  uint32 = 1 << 5 // it wants each query's parameters (version 2)
 	CapCalls       uint32 = 1 << 6 // it wants each query's deadline, request id and trace (version 2)
+	CapStreams     uint32 = 1 << 7 // its model answers in streams (version 2)
 )
 
 // Modes of a connection, in WELCOME.
 const (
-	ModeRing     uint32 = 1 << 0 // descriptors travel through the rings, otherwise as frames
-	ModeContexts uint32 = 1 << 3 // every PREDICT has the contexts section
+	ModeRing       uint32 = 1 << 0 // descriptors travel through the rings, otherwise as frames
+	ModeContexts   uint32 = 1 << 3 // every PREDICT has the contexts section
+	ModeParameters uint32 = 1 << 5 // every PREDICT has the parameters section (version 2)
+	ModeCalls      uint32 = 1 << 6 // every PREDICT has the calls section (version 2)
+	ModeStreams    uint32 = 1 << 7 // every PREDICT is a stream (version 2)
 )
 
 // Codes of REFUSED.
@@ -193,6 +197,22 @@ func (m *Leaving) Decode(payload []byte) error {
 	d := decoder{rest: payload}
 	m.Reason = d.str()
 	return d.end(TypeLeaving)
+}
+
+// Cancel says that nobody wants the rest of a stream. It is of version 2.
+type Cancel struct{ Batch uint64 }
+
+// Append appends the complete frame.
+func (m *Cancel) Append(dst []byte) []byte {
+	dst, start := beginFrame(dst, TypeCancel)
+	return endFrame(binary.LittleEndian.AppendUint64(dst, m.Batch), start)
+}
+
+// Decode reads a payload.
+func (m *Cancel) Decode(payload []byte) error {
+	d := decoder{rest: payload}
+	m.Batch = d.u64()
+	return d.end(TypeCancel)
 }
 
 // DecodeDrain checks the payload of DRAIN, which is empty.

@@ -137,7 +137,8 @@ class Gateway:
         self.accept()
         self.ring = self.ring_offered
         if mode is None:
-            mode = (p.CAN_RING if self.ring else 0) | (p.CAN_CONTEXTS if self.contexts else 0)
+            more = p.CAN_PARAMETERS | p.CAN_CALLS | p.CAN_STREAMS if self.version >= 2 else 0
+            mode = (p.CAN_RING if self.ring else 0) | (p.CAN_CONTEXTS if self.contexts else 0) | (self.hello.capabilities & more)
         self.send(p.WELCOME, p.encode_welcome(p.Welcome(self.version, 0, mode, 1, "digits", "7", self.signature)))
 
     def grow(self, slab_bytes=None):
@@ -265,9 +266,9 @@ class Gateway:
         sections = codecs(self.signature.inputs, "input") + codecs([BYTES] * len(extra), "extra")
         return render(Block(sections), [*columns, *extra], n)
 
-    def submit(self, columns, n, contexts=None, out_cap=4096, kind=p.PREDICT, labels=None):
+    def submit(self, columns, n, contexts=None, out_cap=4096, kind=p.PREDICT, labels=None, parameters=None, calls=None):
         """Sends n queries, with one value per declared input."""
-        extra = [x for x in (contexts, labels) if x is not None]
+        extra = [x for x in (contexts, parameters, calls, labels) if x is not None]
         return self.request(kind, n, *self.place(self.block(columns, n, *extra)), *self.grant(out_cap))
 
     def predict(self, *columns, n=None, contexts=None, out_cap=4096):
@@ -281,7 +282,7 @@ class Gateway:
         raw = self.b.map[r.out_off : r.out_off + r.out_len]
         if r.status in (p.MODEL_ERROR, p.BAD_OUTPUT):
             return raw.decode("utf-8")
-        if r.status != p.OK:
+        if r.status not in (p.OK, p.MORE) or not r.out_len:
             return None
         sections = codecs(self.signature.outputs, "output")
         if r.flags & p.FLAG_CONFIDENCES:

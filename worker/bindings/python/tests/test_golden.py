@@ -25,6 +25,7 @@ FRAMES = {
     "READY": (p.READY, lambda generation: generation, p.decode_ready, p.encode_ready),
     "REFUSED": (p.REFUSED, p.Refused, p.decode_refused, p.encode_refused),
     "LEAVING": (p.LEAVING, lambda reason: reason, p.decode_leaving, p.encode_leaving),
+    "CANCEL": (p.CANCEL, lambda batch: batch, p.decode_cancel, p.encode_cancel),
     "DRAIN": (p.DRAIN, lambda: None, p.decode_drain, lambda _: b""),
     "REQUEST": (p.REQUEST, p.Request, p.decode_request, p.encode_request),
     "RESPONSE": (p.RESPONSE, p.Response, p.decode_response, p.encode_response),

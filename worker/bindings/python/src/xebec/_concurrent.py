@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ._model import is_async
+from ._tensors import Error
 
 _clock = time.perf_counter_ns
 
@@ -35,12 +36,13 @@ class Threads:
         try:
             worker.predict(q, maps)
         except BaseException as e:
-            self._end(e)
+            self.end(self._lost, e)
 
-    def _end(self, e: BaseException) -> None:
+    @staticmethod
+    def end(lost: Callable[[BaseException], Any], e: BaseException) -> None:
         """Ends the process: on this thread nobody would see the exception, and the batch would never be answered."""
         try:
-            self._lost(e)
+            lost(e)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -71,15 +73,19 @@ class Coroutines(Threads):
             # Before Python 3.10 a semaphore belongs to the loop of the thread that makes it.
             self._slots = self._slots or asyncio.Semaphore(self._n)
             async with self._slots:
-                arguments = worker.arguments(q, maps)
                 started = _clock()
+                try:
+                    arguments = worker.arguments(q, maps)
+                except Error as e:  # parameters
+                    worker.answer(q, maps, e, 0)
+                    return
                 try:
                     returned = await self._predict(*arguments)
                 except BaseException as e:
                     returned = e
                 worker.answer(q, maps, returned, _clock() - started)
         except BaseException as e:
-            self._end(e)
+            self.end(self._lost, e)
 
     def wait(self) -> None:
         for future in list(self._open):

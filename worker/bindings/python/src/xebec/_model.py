@@ -6,12 +6,15 @@ The worker and :func:`xebec.try_predict` both use it, so a model that works by h
 from __future__ import annotations
 
 import json
+import struct
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Optional
 
 from ._blocks import Block, Codec, Float64s, LaidOut, Statuses, codecs
 from ._bytes import ByteStrings
+from ._protocol import CAN_CALLS, CAN_PARAMETERS, ProtocolError
 from ._tensors import ERROR_CODES, BadOutput, Error, Signature, TensorSpec, describe
 
 # The size of an error text: enough for a deep traceback, small compared with any block.
@@ -31,6 +34,24 @@ class Handlers(NamedTuple):
     confidences: bool = False
     text: bool = False
     concurrency: int = 1
+    parameters: bool = False
+    calls: bool = False
+    stream: bool = False
+    step: Optional[Callable[..., Any]] = None
+
+
+class Last(NamedTuple):
+    """The last output of a sequence, from step."""
+
+    output: Any
+
+
+class _End:
+    def __repr__(self) -> str:
+        return "xebec.END"
+
+
+END = _End()  # what step returns for a sequence that has ended without a further output
 
 
 class Answer(NamedTuple):
@@ -46,7 +67,7 @@ class Model:
     """Handlers bound to a signature: the layout of each kind of block, and the conversion of values to arguments and of
     results to values."""
 
-    def __init__(self, handlers: Handlers, signature: Signature, mode_contexts: bool, numpy: bool = True) -> None:
+    def __init__(self, handlers: Handlers, signature: Signature, mode_contexts: bool, numpy: bool = True, mode_more: int = 0) -> None:
         self.handlers, self.signature = handlers, signature
         self._mode_contexts = mode_contexts
         inputs = codecs(signature.inputs, "input", handlers.text, numpy)
@@ -54,7 +75,13 @@ class Model:
         if mode_contexts:
             inputs.append(ByteStrings(TensorSpec("contexts", "bytes", ()), "the contexts", handlers.text))
         labels = ByteStrings(TensorSpec("labels", "bytes", ()), "the labels")
-        self.predict_block = Block(inputs)
+        extras: list[Codec] = []
+        if mode_more & CAN_PARAMETERS:
+            extras.append(ByteStrings(TensorSpec("parameters", "bytes", ()), "the parameters"))
+        if mode_more & CAN_CALLS:
+            extras.append(ByteStrings(TensorSpec("calls", "bytes", ()), "the calls"))
+        self._mode_more = mode_more
+        self.predict_block = Block([*inputs, *extras])
         self.feedback_block = Block([*inputs, labels])
         confidences: list[Codec] = [Float64s("the confidences")]
         statuses: list[Codec] = [Statuses(), ByteStrings(TensorSpec("texts", "bytes", ()), "the texts of errors")]
@@ -72,6 +99,35 @@ class Model:
         if not self.handlers.contexts:
             return (batch,)
         return (batch, values[inputs] if self._mode_contexts else ["" if self.handlers.text else b""] * n)
+
+    def predict_arguments(self, values: list[Any], n: int) -> tuple[Any, ...]:
+        """The arguments of predict: those of arguments, then parameters and calls if the model wants them."""
+        h = self.handlers
+        if not h.parameters and not h.calls:
+            return self.arguments(values, n)
+        at, more = len(self.signature.inputs) + self._mode_contexts, []
+        if self._mode_more & CAN_PARAMETERS:
+            more.append([read_parameters(text) for text in values[at]])
+            at += 1
+        elif h.parameters:
+            more.append([{} for _ in range(n)])
+        if h.calls:
+            more.append([read_call(raw) for raw in values[at]] if self._mode_more & CAN_CALLS else [Call()] * n)
+        return (*self.arguments(values, n), *more)
+
+    def output_of_stream(self, yielded: Any) -> tuple[Block, list[Any]]:
+        """The block and the values of one output of a stream: what predict would return for one query, where a single
+        value may leave out the batch's axis. Raises BadOutput."""
+        from ._streams import bare
+
+        outputs, *confidence = yielded if self.handlers.confidences and isinstance(yielded, tuple) and len(yielded) == 2 else (yielded,)
+        if self.handlers.confidences and not confidence:
+            raise BadOutput(f"predict yielded {describe(yielded)}; expected a pair (output, confidence), because confidences=True")
+        values = [bare(spec, value) for spec, value in zip(self.signature.outputs, self._outputs(outputs))]
+        if not confidence or confidence[0] is None:
+            return self.output_block, values
+        sure = confidence[0]
+        return self.confident_block, [*values, sure if hasattr(sure, "__len__") else [sure]]
 
     def feedback_arguments(self, values: list[Any], n: int) -> tuple[Any, ...]:
         """The arguments of feedback: the batch, the labels as Python values, and the contexts if the model wants
@@ -169,12 +225,57 @@ def cut(text: str, size: int) -> bytes:
     return raw[:size].decode("utf-8", "ignore").encode("utf-8")
 
 
+class Call(NamedTuple):
+    """What is known of the call that a query came with. The deadline is a reading of time.monotonic(), or None."""
+
+    deadline: Optional[float] = None
+    request_id: str = ""
+    traceparent: str = ""
+    tracestate: str = ""
+
+
+def read_parameters(text: bytes) -> Any:
+    """Decodes a query's parameters. Raises Error for what Python cannot read, which refuses that query."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise Error("the parameters are not JSON that this model can read") from None
+
+
+def read_call(raw: bytes) -> Call:
+    """Decodes an item of the section of calls."""
+    try:
+        (micros,), at, texts = struct.unpack_from("<Q", raw), 8, []
+        for _ in range(3):
+            (size,) = struct.unpack_from("<H", raw, at)
+            if size > len(raw) - at - 2:
+                raise ProtocolError("the calls: a string is longer than its item")
+            texts.append(raw[at + 2 : at + 2 + size].decode("utf-8", "replace"))
+            at += 2 + size
+    except struct.error:
+        raise ProtocolError(f"the calls: an item of {len(raw)} bytes ends too early") from None
+    return Call(time.monotonic() + micros / 1e6 if micros else None, *texts)
+
+
+GENERATOR, ASYNC_GENERATOR = 0x20, 0x200  # inspect.CO_GENERATOR and CO_ASYNC_GENERATOR, without the import
+
+
 def is_async(predict: Any) -> bool:
     """Whether predict is an async function, or an object whose call is one."""
+    return bool(flags_of(predict) & 0x80)  # inspect.CO_COROUTINE
+
+
+def is_generator(predict: Any) -> bool:
+    """Whether predict is a generator function, async or not, or an object whose call is one."""
+    return bool(flags_of(predict) & (GENERATOR | ASYNC_GENERATOR))
+
+
+def flags_of(predict: Any) -> int:
+    """The flags of predict's code, 0 if it has none."""
     while hasattr(predict, "func"):  # functools.partial
         predict = predict.func
     code = getattr(predict, "__code__", None) or getattr(getattr(type(predict), "__call__", None), "__code__", None)
-    return bool(code and code.co_flags & 0x80)  # inspect.CO_COROUTINE, without the import
+    return code.co_flags if code else 0
 
 
 def check_handlers(h: Handlers) -> None:
@@ -183,6 +284,7 @@ def check_handlers(h: Handlers) -> None:
         ("predict", h.predict, True),
         ("feedback", h.feedback, False),
         ("accuracy", h.accuracy, False),
+        ("step", h.step, False),
     )
     for name, handler, required in wanted:
         if not callable(handler) and (required or handler is not None):

@@ -21,19 +21,24 @@ READY = 0x05
 REFUSED = 0x06
 LEAVING = 0x07
 DRAIN = 0x08
+CANCEL = 0x09
 REQUEST = 0x10
 RESPONSE = 0x11
-FRAME_TYPES = frozenset((HELLO, WELCOME, SEGMENTS, READY, REFUSED, LEAVING, DRAIN, REQUEST, RESPONSE))
+FRAME_TYPES = frozenset((HELLO, WELCOME, SEGMENTS, READY, REFUSED, LEAVING, DRAIN, CANCEL, REQUEST, RESPONSE))
 
-# Capabilities in HELLO. RING and CONTEXTS are also the bits of WELCOME's mode.
+# Capabilities in HELLO. RING, CONTEXTS and the last three are also the bits of WELCOME's mode.
 CAN_RING = 1 << 0
 CAN_FEEDBACK = 1 << 1
 CAN_ACCURACY = 1 << 2
 CAN_CONTEXTS = 1 << 3
 CAN_CONFIDENCES = 1 << 4
+CAN_PARAMETERS = 1 << 5
+CAN_CALLS = 1 << 6
+CAN_STREAMS = 1 << 7
 
 PREDICT, FEEDBACK, ACCURACY, GRANT, DISCARD = 1, 2, 3, 4, 5
-OK, MODEL_ERROR, BAD_OUTPUT, NEED_MORE, UNSUPPORTED = 0, 1, 2, 3, 4
+OK, MODEL_ERROR, BAD_OUTPUT, NEED_MORE, UNSUPPORTED, MORE = 0, 1, 2, 3, 4, 5
+MAX_STREAM_OUTPUTS = 256
 FLAG_CONFIDENCES, FLAG_STATUSES = 1, 2
 
 REFUSED_WHY = {
@@ -322,6 +327,16 @@ def decode_leaving(payload: bytes) -> str:
     return reason
 
 
+def encode_cancel(batch: int) -> bytes:
+    return struct.pack("<Q", batch)
+
+
+def decode_cancel(payload: bytes) -> int:
+    if len(payload) != 8:
+        raise ProtocolError(f"CANCEL: a payload of {len(payload)} bytes, expected 8")
+    return int.from_bytes(payload, "little")
+
+
 def decode_drain(payload: bytes) -> None:
     _exactly("DRAIN", payload, 0)
 
@@ -365,7 +380,7 @@ def decode_response(raw: bytes) -> Response:
     m = Response(*fields[:-1])
     if fields[-1] or m.flags & ~(FLAG_CONFIDENCES | FLAG_STATUSES):
         raise ProtocolError(f"response of batch {m.batch}: reserved fields are not 0")
-    if not PREDICT <= m.kind <= ACCURACY or m.status > UNSUPPORTED:
+    if not PREDICT <= m.kind <= ACCURACY or m.status > MORE:
         raise ProtocolError(f"response of batch {m.batch}: kind {m.kind} with status {m.status}")
     if (m.need > 0) != (m.status == NEED_MORE):
         raise ProtocolError(f"response of batch {m.batch}: status {m.status} needs {m.need} bytes")

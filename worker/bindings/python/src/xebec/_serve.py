@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Optional, Union
 from ._blocks import Block, LaidOut, codecs
 from ._bytes import ByteStrings
 from ._link import ring_module
-from ._model import Handlers, Model, check_handlers, is_async
+from ._model import MAX_CONCURRENCY, Handlers, Model, check_handlers, is_async, is_generator
 from ._tensors import ERROR_CODES, BadOutput, Error, Signature, TensorSpec, describe, parse_spec
 from ._worker import Launch, Worker
 
@@ -30,6 +30,9 @@ def serve(
     confidences: bool = False,
     text: bool = False,
     concurrency: Optional[int] = None,
+    parameters: bool = False,
+    calls: bool = False,
+    step: Optional[Callable[..., Any]] = None,
 ) -> NoReturn:
     """Serves a model behind the gateway that started this process. Call it last, from the main thread: it does not
     return.
@@ -54,14 +57,30 @@ def serve(
     concurrency: how many batches predict evaluates at once, up to 62. A plain function is called on as many threads; an
     ``async def`` on one event loop. The default is 1, and 16 for ``async def``.
 
+    parameters: predict also receives a list with one dict per query: the parameters that its caller has sent.
+    calls: predict also receives a list with one :class:`xebec.Call` per query: deadline, request id and trace. The order
+    is (batch, contexts, parameters, calls), of which predict gets those it has asked for.
+
+    A model with ``stream: true`` in its manifest answers in streams. predict is then a generator function, plain or
+    async: it is called for each query alone, with a batch of one whose arrays are its own, and yields one output after
+    the other. Each is what predict would return for that query; a single value may leave out the batch's axis. A stream
+    has a thread of its own, or a task for ``async def``; up to ``concurrency`` (16) are open. When nobody wants the rest
+    the generator is closed.
+
+    step: predict(batch) of one query returns the state of a new sequence. step(states) is called again and again with
+    the states of all running sequences, up to ``concurrency`` (62), which join and leave between two calls. It returns
+    for each of them an output, None (no output this time), :class:`xebec.Last` with the last output, xebec.END, or an
+    :class:`xebec.Error`.
+
     predict may put an :class:`xebec.Error` in the place of a query's output, or raise it, to refuse that query alone.
 
     Any other exception in any of them fails its batch and nothing else. The process exits with 0 after SIGTERM once all
     batches are answered, with 1 if the gateway is gone or refuses the worker, and with 2 if no gateway started it.
     """
+    stream = step is not None or is_generator(predict)
     if concurrency is None:
-        concurrency = 16 if is_async(predict) else 1
-    handlers = Handlers(predict, feedback, accuracy, contexts, confidences, text, concurrency)
+        concurrency = MAX_CONCURRENCY if step else 16 if stream or is_async(predict) else 1
+    handlers = Handlers(predict, feedback, accuracy, contexts, confidences, text, concurrency, parameters, calls, stream, step)
     check_handlers(handlers)
     missing = [name for name in _VARIABLES if not os.environ.get(name)]
     if missing:
@@ -97,7 +116,7 @@ def try_predict(
 
     inputs and outputs are declared as in xebec.yaml, ``"float32[64]"`` or a dict from name to that. The batch is a
     sequence of n queries, or a dict of such for several inputs. Returns the outputs as callers receive them; with
-    confidences, a pair. Raises BadOutput if the outputs do not fit, and whatever predict raises.
+    confidences, a pair. A generator is called with one query, and the result is the list of its outputs. Raises BadOutput if the outputs do not fit, and whatever predict raises.
     """
     signature = Signature(_specs(inputs, "input"), _specs(outputs, "output"))
     handlers = Handlers(predict, contexts=contexts is not None, confidences=confidences, text=text)
@@ -117,6 +136,8 @@ def try_predict(
         block = _render(batch_block, batch_block.prepare(columns, n), n)
     except BadOutput as e:
         raise TypeError(str(e).replace("predict returned", "the batch has")) from None
+    if is_generator(predict):
+        return _try_stream(predict, model, block, n)
     returned = predict(*model.arguments(model.predict_block.read(block, 0, len(block), n), n))
     if is_async(predict):
         import asyncio
@@ -132,6 +153,29 @@ def try_predict(
     if answer.confidences:
         return _outputs(signature, results[:-1]), list(results[-1])
     return (_outputs(signature, results), None) if confidences else _outputs(signature, results)
+
+
+def _try_stream(predict: Callable[..., Any], model: Model, block: bytes, n: int) -> list[Any]:
+    """The outputs of a generator for one query."""
+    if n != 1:
+        raise TypeError(f"xebec.try_predict: the batch has {n} queries; a model that answers in streams gets one at a time")
+    yielded = predict(*model.arguments(model.predict_block.read(block, 0, len(block), 1), 1))
+    if hasattr(yielded, "__aiter__"):
+        import asyncio
+
+        async def collect() -> list[Any]:
+            return [output async for output in yielded]
+
+        yielded = asyncio.run(collect())
+    outputs = []
+    for output in yielded:
+        layout, values = model.output_of_stream(output)
+        rendered = _render(layout, layout.prepare(values, 1), 1)
+        results = [column[0] for column in layout.read(rendered, 0, len(rendered), 1)]
+        confidence = results.pop() if layout is model.confident_block else None
+        result = _outputs(model.signature, results)
+        outputs.append((result, confidence) if model.handlers.confidences else result)
+    return outputs
 
 
 def _specs(declared: Union[str, dict[str, str]], name: str) -> tuple[TensorSpec, ...]:

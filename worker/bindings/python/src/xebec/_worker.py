@@ -43,6 +43,7 @@ class _Kept(NamedTuple):
     been views of, is the gateway's again, and the model may reuse its arrays."""
 
     kind: int
+    status: int
     queries: int
     flags: int
     work_nanos: int
@@ -62,13 +63,15 @@ class Worker:
         self._stop_signals = 0
         self._leaving_sent = False
         self._executor: Any = None
+        self._streams: Any = None  # the executor, if the model answers in streams
+        self._draining = False
 
     def run(self) -> None:
         """Connects and serves until DRAIN. The process exits if the gateway is gone, refuses the worker or breaks the
         protocol."""
-        self._wake, wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._wake, self._wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         handlers = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
-        signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         os.register_at_fork(after_in_child=lambda: self._forked(handlers))
         try:
@@ -101,6 +104,9 @@ class Worker:
             | (p.CAN_ACCURACY if h.accuracy else 0)
             | (p.CAN_CONTEXTS if h.contexts else 0)
             | (p.CAN_CONFIDENCES if h.confidences else 0)
+            | (p.CAN_PARAMETERS if h.parameters else 0)
+            | (p.CAN_CALLS if h.calls else 0)
+            | (p.CAN_STREAMS if h.stream else 0)
         )
         hello = p.Hello(p.MAJOR, p.MINOR, capabilities, *self._launch[1:], BINDING, None, h.concurrency)
         self._sock.sendall(p.frame(p.HELLO, p.encode_hello(hello)))
@@ -115,14 +121,16 @@ class Worker:
                 pass
             elif len(event) == 9:
                 self._on_request(event)
-            elif self._on_bytes(*event):
+            else:
+                self._on_bytes(*event)
+            if self._draining and (not self._streams or self._streams.empty()):
                 return
             if self._stop_signals and not self._leaving_sent:
                 self._leaving_sent = True
                 self._sock.sendall(p.frame(p.LEAVING, p.encode_leaving("SIGTERM")))
 
-    def _on_bytes(self, data: bytes, fds: tuple[int, ...]) -> bool:
-        """Handles the frames that data completes. Returns True after DRAIN, when every request is answered."""
+    def _on_bytes(self, data: bytes, fds: tuple[int, ...]) -> None:
+        """Handles the frames that data completes."""
         if not data:
             os._exit(EXIT_LOST)
         self._fds += fds
@@ -135,15 +143,25 @@ class Worker:
                 self._on_segments(p.decode_segments(payload))
             elif kind == p.DRAIN and self._maps:
                 p.decode_drain(payload)
-                for request in iter(self._link.take, None):  # they were pushed before DRAIN was sent, so they are there
-                    self._on_request(request)
-                return True
+                self._take_ring()  # they were pushed before DRAIN was sent, so they are there
+                if self._streams:
+                    self._streams.on_empty = lambda: os.write(self._wake_writer, b"\0")
+                self._draining = True
+            elif kind == p.CANCEL and self._streams:
+                batch = p.decode_cancel(payload)
+                self._take_ring()  # the request may still be there
+                stream = self._streams.find(batch)
+                if stream:
+                    stream.discard()
             elif kind == p.REFUSED:
                 code, text = p.decode_refused(payload)
                 self._die(f"the gateway refused this worker: {text} (code {code}, {p.REFUSED_WHY.get(code, 'unknown')})")
             else:
                 raise p.ProtocolError(f"frame type 0x{kind:02x} is not expected here")
-        return False
+
+    def _take_ring(self) -> None:
+        for request in iter(self._link.take, None):
+            self._on_request(request)
 
     def _on_welcome(self, m: p.Welcome) -> None:
         if not 1 <= m.major <= p.MAJOR:
@@ -151,8 +169,15 @@ class Worker:
         if m.mode & p.CAN_RING and not self._ring:
             raise p.ProtocolError("WELCOME has rings, but HELLO did not offer them")
         self._mode, self._major = m.mode, m.major
-        self._model = Model(self._handlers, m.signature, bool(m.mode & p.CAN_CONTEXTS))
+        self._model = Model(self._handlers, m.signature, bool(m.mode & p.CAN_CONTEXTS), mode_more=m.mode)
         h = self._handlers
+        if h.stream:
+            if not m.mode & p.CAN_STREAMS:
+                self._die("this model answers in streams, for which the gateway is too old: it needs version 2 of the worker protocol")
+            from . import _streams
+
+            self._executor = self._streams = _streams.executor(h, self._lost)
+            return
         if h.concurrency > 1 or is_async(h.predict):
             from . import _concurrent  # asyncio takes longer to import than the rest of a small worker
 
@@ -174,6 +199,11 @@ class Worker:
         assert maps is not None
         p.check_request(kind, queries, in_off, out_off)
         if kind == p.DISCARD:
+            stream = self._streams and self._streams.find(batch)
+            if stream:
+                self._kept.pop(batch, None)
+                stream.discard(q, maps)
+                return
             kept = self._take_kept(batch, "DISCARD")
             self._link.reply(batch, generation, kept.kind, p.OK, kept.queries, 0, out_off, 0, 0, 0)
             return
@@ -188,7 +218,7 @@ class Worker:
         elif kind == p.PREDICT:
             self.predict(q, maps)
         elif kind == p.GRANT:
-            self._grant(q)
+            self._grant(q, maps)
         elif kind == p.FEEDBACK and self._handlers.feedback:
             self._feedback(q)
         elif kind == p.ACCURACY and self._handlers.accuracy:
@@ -200,12 +230,16 @@ class Worker:
         """The arguments of predict for a request."""
         model = self._model
         assert model is not None
-        return model.arguments(model.predict_block.read(maps.a, q[4], q[5], q[3]), q[3])
+        return model.predict_arguments(model.predict_block.read(maps.a, q[4], q[5], q[3]), q[3])
 
     def predict(self, q: tuple[int, ...], maps: Maps) -> None:
         """Answers a PREDICT."""
-        arguments = self.arguments(q, maps)
         started = _clock()
+        try:
+            arguments = self.arguments(q, maps)
+        except Error as e:  # parameters
+            self.answer(q, maps, e, 0)
+            return
         try:
             returned = self._handlers.predict(*arguments)
         except BaseException as e:  # a library that calls sys.exit on bad input must not end the worker
@@ -279,18 +313,21 @@ class Worker:
         if size <= out_cap:
             self._link.reply(batch, generation, kind, p.OK, queries, flags, out_off, size, 0, work)
         else:
-            self._kept[batch] = _Kept(kind, queries, flags, work, rendered)
+            self._kept[batch] = _Kept(kind, p.OK, queries, flags, work, rendered)
             self._link.reply(batch, generation, kind, p.NEED_MORE, queries, 0, out_off, 0, size, work)
 
-    def _grant(self, q: tuple[int, ...]) -> None:
+    def _grant(self, q: tuple[int, ...], maps: Maps) -> None:
         batch, generation, _, _, _, _, out_off, out_cap, _ = q
-        kept, maps = self._take_kept(batch, "GRANT"), self._maps
-        assert maps is not None
+        stream = self._streams and self._streams.find(batch)
+        if stream and batch not in self._kept:
+            stream.grant(q, maps)
+            return
+        kept = self._take_kept(batch, "GRANT")
         size = len(kept.block)
         if size > out_cap:
             raise p.ProtocolError(f"GRANT for batch {batch} has {out_cap} bytes, but NEED_MORE was for {size}")
         maps.b[out_off : out_off + size] = kept.block
-        self._link.reply(batch, generation, kept.kind, p.OK, kept.queries, kept.flags, out_off, size, 0, kept.work_nanos)
+        self._link.reply(batch, generation, kept.kind, kept.status, kept.queries, kept.flags, out_off, size, 0, kept.work_nanos)
 
     def _take_kept(self, batch: int, what: str) -> _Kept:
         kept = self._kept.pop(batch, None)
@@ -300,10 +337,28 @@ class Worker:
 
     def _fail(self, q: tuple[int, ...], maps: Maps, status: int, text: str, work: int) -> None:
         """Answers with an error text for operators instead of sections."""
-        batch, generation, kind, queries, _, _, out_off, out_cap, _ = q
-        raw = cut(text, out_cap)
-        maps.b[out_off : out_off + len(raw)] = raw
-        self._link.reply(batch, generation, kind, status, queries, 0, out_off, len(raw), 0, work)
+        batch, generation, kind, queries, _, _, out_off, _, _ = q
+        self._link.reply(batch, generation, kind, status, queries, 0, out_off, self.write_text(q, maps, text), 0, work)
+
+    def write_text(self, q: tuple[int, ...], maps: Maps, text: str) -> int:
+        """Writes an error text into a grant, and returns its size."""
+        raw = cut(text, q[7])
+        maps.b[q[6] : q[6] + len(raw)] = raw
+        return len(raw)
+
+    @property
+    def model(self) -> Model:
+        """The model, after WELCOME."""
+        assert self._model is not None
+        return self._model
+
+    def reply(self, *fields: int) -> None:
+        """Sends a response, from any thread."""
+        self._link.reply(*fields)
+
+    def keep(self, batch: int, status: int, outputs: int, flags: int, work: int, rendered: bytearray) -> None:
+        """Keeps outputs of a stream for the GRANT that answers NEED_MORE."""
+        self._kept[batch] = _Kept(p.PREDICT, status, outputs, flags, work, rendered)
 
     def _on_signal(self, signum: int, frame: object) -> None:
         """SIGTERM, and SIGINT, which a terminal sends to the whole group, stop the worker in order. A second signal
