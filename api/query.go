@@ -20,13 +20,21 @@ type Query struct {
 	Function int32
 	// Context is the caller's context (user, session …), which models that ask for it receive. It may be empty.
 	Context []byte
+	// Parameters is a JSON object for models that ask for parameters; empty: there are none. Call is what is known of the request that the query
+	// belongs to; nil: nothing.
+	Parameters []byte
+	Call       *Identity
 	// Inputs holds one value for each declared input, in the order of the signature.
 	Inputs []Value
 	// Arrived is when the query was accepted. Deadline is when its caller wants the answer. Expires, which is not
 	// before Deadline, is when evaluating it stops being worthwhile.
 	Arrived, Deadline, Expires Nanos
 
-	// Outputs holds one value for each declared output, in the order of the signature, if the query ended in OK.
+	// Stream takes the outputs after the first one, if the model answers in streams; nil: nobody wants them. It is of the first group.
+	Stream Stream
+
+	// Outputs holds one value for each declared output, in the order of the signature, if the query ended in OK. Of a stream they are the first
+	// output's.
 	Outputs []Value
 	// Confidence is the confidence that the model reports for its output, NaN if it reports none.
 	Confidence float64

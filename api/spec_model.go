@@ -41,7 +41,12 @@ type ModelSpec struct {
 	// max(10 × its P99, Timeout, 0.8 s). 0 means DefaultModelTimeout until the replica's speed is known, and no bound of
 	// its own then.
 	Timeout time.Duration `json:"timeout,omitempty" field:"positive"`
-	Queue   QueueSpec     `json:"queue"`
+	// Stream says that the model answers each query with a stream of outputs. Nothing of it is cached.
+	Stream bool `json:"stream,omitempty"`
+	// StreamIdle is how long a replica may take from one output of a stream to the next; it is ended when it takes longer. 0 means
+	// DefaultStreamIdle.
+	StreamIdle time.Duration `json:"stream_idle,omitempty" field:"positive"`
+	Queue      QueueSpec     `json:"queue"`
 	// Cache is CacheOn, or CacheOff for a model whose outputs do not depend on its inputs alone.
 	Cache string `json:"cache,omitempty" field:"switch"`
 	// Cost is the cost of evaluating one query, in a unit that the operator chooses. Functions' budgets use the same
@@ -113,6 +118,8 @@ const (
 	// DefaultModelTimeout is generous: the first batch of a model that compiles itself may take many seconds, and
 	// killing the replica would restart the compilation.
 	DefaultModelTimeout = 30 * time.Second //xebec:limit silence of a replica whose speed is not known yet, unless the model sets `timeout`
+	// DefaultStreamIdle is generous too: a language model may think for seconds between two words.
+	DefaultStreamIdle = 30 * time.Second //xebec:limit silence of a replica between two outputs of a stream, unless the model sets `stream_idle`
 )
 
 // Limits of a model's spec. They keep every size that is computed from a spec sane.
@@ -167,6 +174,8 @@ func (m *ModelSpec) Fixed(other *ModelSpec) string {
 		return "preload"
 	case m.Limits != other.Limits:
 		return "limits"
+	case m.Stream != other.Stream:
+		return "stream"
 	case m.Resources.GPU != other.Resources.GPU:
 		return "resources.gpu"
 	}
@@ -228,6 +237,9 @@ func (m ModelSpec) WithDefaults() ModelSpec {
 	}
 	if m.Cache == "" {
 		m.Cache = CacheOn
+		if m.Stream {
+			m.Cache = CacheOff
+		}
 	}
 	m.Warmup, m.Validation = m.Warmup.withDefaults(), m.Validation.withDefaults()
 	return m
@@ -259,6 +271,17 @@ func (m ModelSpec) Validate() error {
 	}
 	if m.Cache != CacheOff && m.Cache != CacheOn {
 		e.add("cache", "%q: expected %q or %q", m.Cache, CacheOff, CacheOn)
+	}
+	if m.Stream && m.Cache == CacheOn {
+		e.add("cache", "%q: streams are not cached; leave it out", m.Cache)
+	}
+	if m.Stream && m.Batching.Pad {
+		e.add("batching.pad", "a model with stream: true gets its queries one by one; leave it out")
+	}
+	if m.StreamIdle < 0 || m.StreamIdle > MaxTimeout {
+		e.add("stream_idle", "%s: expected more than 0 and at most %s", m.StreamIdle, MaxTimeout)
+	} else if m.StreamIdle > 0 && !m.Stream {
+		e.add("stream_idle", "is only for models with stream: true")
 	}
 	checkNumber(&e, "cost", m.Cost, 0, MaxCost, "per evaluated query, 0 for none")
 	if m.Device != "" {

@@ -32,7 +32,7 @@ func (m *Machine) Advance(now api.Nanos) {
 
 // checkHung kills a replica that is hung: it is overdue now, and was at a check at least hungAgainNanos ago.
 func (m *Machine) checkHung(r *replica) {
-	if len(r.flights) == 0 || r.leaving {
+	if r.leaving || r.oldest() == nil {
 		return
 	}
 	limit := m.hungNanos(r)
@@ -58,7 +58,7 @@ func (m *Machine) hungCheckAt(r *replica) api.Nanos {
 // hungNanos is how long the replica's oldest batch may take. Batches of a size that the replica has not evaluated yet keep
 // the long limit too, because some models compile themselves for each size.
 func (m *Machine) hungNanos(r *replica) int64 {
-	if m.cfg.TimeoutNanos == 0 && (!r.profile.known() || !r.sizes.has(r.flights[0].size())) {
+	if m.cfg.TimeoutNanos == 0 && (!r.profile.known() || !r.sizes.has(r.oldest().size())) {
 		return hungColdNanos
 	}
 	return max(hungFactor*r.profile.p99Nanos, m.cfg.TimeoutNanos, hungMinNanos)
@@ -139,7 +139,7 @@ func (m *Machine) NextWake() api.Nanos {
 		for _, fl := range r.flights {
 			at = min(at, fl.due())
 		}
-		if len(r.flights) > 0 && !r.leaving {
+		if !r.leaving && r.oldest() != nil {
 			at = min(at, m.hungCheckAt(r))
 		}
 	}

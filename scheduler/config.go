@@ -90,6 +90,9 @@ type Config struct {
 	// Hedge allows queries in a late batch to be sent to a second replica as well; the first answer counts. It has no
 	// effect without Retry, because such a model must not see a query twice.
 	Hedge bool
+	// Streams is set if the model answers in streams. Each batch then has one query, whose first output answers it; a replica gets as many batches as
+	// it evaluates at once and none behind them, for nobody knows when a stream ends; nothing is hedged.
+	Streams bool
 	// TimeoutNanos is the shortest time after which a silent replica may count as hung: it does after max(10 × its P99,
 	// TimeoutNanos, 0.8 s). 0: 0.8 s, but 30 s until 16 of its batches have been seen, because the first calls of a model
 	// may compile or load something.
@@ -106,7 +109,7 @@ func DefaultConfig() Config {
 func ConfigOf(spec *api.ModelSpec) Config {
 	c := DefaultConfig()
 	c.MaxQueue = spec.Queue.Max
-	c.Retry = spec.Retries()
+	c.Retry, c.Streams = spec.Retries(), spec.Stream
 	c.Batching = Batching{
 		MaxBatch: spec.Batching.Max, MaxBatchBytes: int(spec.Batching.MaxBytes), HoldNanos: int64(spec.Batching.Hold),
 		ObjectiveNanos: int64(spec.Batching.Objective), Pad: spec.Batching.Pad,
@@ -135,7 +138,7 @@ func (c Config) normal() Config {
 	b.HoldNanos = max(0, min(b.HoldNanos, MaxHoldNanos))
 	b.ObjectiveNanos = max(0, b.ObjectiveNanos)
 	c.TimeoutNanos = max(0, c.TimeoutNanos)
-	c.Hedge = c.Hedge && c.Retry
+	c.Hedge = c.Hedge && c.Retry && !c.Streams
 	return c
 }
 

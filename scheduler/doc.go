@@ -129,6 +129,12 @@
 // ([Actions].WantTurn), gets one (TurnGranted), begins batches as long as they are expected to end within it, and
 // returns it when nothing is in flight. A [Device] assigns the turns by deficit round robin in time.
 //
+// # Streams
+//
+// The first output of a stream ([Machine.FirstOutput]) answers its query, and BatchDone releases it. A replica holds as many streams as it evaluates at
+// once and none behind them ([Config].Streams). Profile, objective and the limit for hung replicas are about first outputs; how long a stream lasts
+// is not known, and nothing is refused because of it. A query that has an output is not tried again when its replica is lost.
+//
 // # Hedging: when a replica is late
 //
 // A replica can stall for a moment: garbage collection, a page read from disk, another process on its core. Its batch

@@ -183,6 +183,7 @@ func (it *Item) makeTwin() *Item {
 	}
 	q := &it.Query
 	tw.ID, tw.Function, tw.Context, tw.Inputs = q.ID, q.Function, q.Context, q.Inputs
+	tw.Parameters, tw.Call = q.Parameters, q.Call
 	tw.Arrived, tw.Deadline, tw.Expires = q.Arrived, q.Deadline, q.Expires
 	tw.seq, tw.bytes = it.seq, it.bytes
 	return tw
@@ -203,6 +204,9 @@ func (m *Machine) batchEnded(fl *flight, how outcome, batchCode api.Code) {
 	if how == evaluated {
 		m.isolatedEnded(fl, batchCode)
 		apart = m.mayIsolate(fl, batchCode)
+	}
+	if fl.flows && how == notBegun {
+		how = lost // it has been answered
 	}
 	for _, it := range fl.items {
 		code := batchCode
@@ -261,7 +265,7 @@ func (m *Machine) ownBatchEnded(it *Item, how outcome, code api.Code) {
 // have ended before.
 func (m *Machine) twinBatchEnded(tw *Item, how outcome, code api.Code, alone bool) {
 	it := tw.twinOf
-	tw.place, tw.Inputs, tw.Context = nowhere, nil, nil
+	tw.place, tw.Inputs, tw.Context, tw.Parameters, tw.Call = nowhere, nil, nil, nil, nil
 	// A replica that died on the query alone has shown what a retry would show. One that died on several has not: the
 	// mates of a query that kills were twice beside it, and are still owed a batch of their own.
 	it.retried = it.retried || how == lost && alone

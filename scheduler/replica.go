@@ -52,6 +52,7 @@ type flight struct {
 	alone   bool // one query that may have killed a replica
 	hedge   bool // its items are twins of another batch's
 	hedged  bool // twins of its items have been sent
+	flows   bool // a stream that has had its first output
 }
 
 // size is how many queries predict sees.
@@ -97,7 +98,7 @@ func (m *Machine) rebuildController(r *replica) {
 
 // capOf is the most queries that r's next batch may have.
 func (m *Machine) capOf(r *replica) int {
-	if m.execution == Stream {
+	if m.execution == Stream || m.cfg.Streams {
 		return 1
 	}
 	n := r.controller.cap()
@@ -127,6 +128,9 @@ func (r *replica) remaining(now api.Nanos) int64 {
 	}
 	first := int64(math.MaxInt64)
 	for _, fl := range r.flights[:r.concurrency] {
+		if fl.flows {
+			return 0 // when it ends is not known: nothing is refused because of it
+		}
 		left := r.profile.predict(len(fl.items)) - int64(now-fl.begunAt)
 		if left < 0 {
 			left = -left // a batch that is late by so much is likely to be late by as much again
@@ -147,9 +151,20 @@ func (r *replica) begin(at api.Nanos) {
 			fl.begun, fl.begunAt = true, at
 		}
 	}
-	if len(r.flights) > 0 {
-		r.oldestAt = r.flights[0].begunAt
+	if fl := r.oldest(); fl != nil {
+		r.oldestAt = fl.begunAt
 	}
+}
+
+// oldest is the oldest batch that is to be answered, nil if there is none. Streams that have begun are no such batches: their transport watches
+// that they go on.
+func (r *replica) oldest() *flight {
+	for _, fl := range r.flights {
+		if !fl.flows {
+			return fl
+		}
+	}
+	return nil
 }
 
 // ReplicaReady reports that a replica is connected and takes batches, depth of them at a time (0: as configured).
@@ -180,6 +195,9 @@ func (m *Machine) SetConcurrency(id ReplicaID, n int) {
 	if r := m.byID[id]; r != nil && n > 1 {
 		n = min(n, MaxDepth)
 		r.concurrency, r.depth = n, min(r.depth+n-1, MaxDepth)
+	}
+	if r := m.byID[id]; r != nil && m.cfg.Streams {
+		r.depth = r.concurrency
 	}
 }
 
@@ -234,7 +252,7 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	r.begin(now)
 	evalNanos = max(evalNanos, 1)
 	n := len(fl.items)
-	if res.Code == api.OK {
+	if res.Code == api.OK && !fl.flows {
 		// The time of a failed batch says nothing about the next one.
 		r.profile.observe(m.now, fl.size(), evalNanos)
 		r.sizes.add(fl.size())
@@ -243,9 +261,40 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 		}
 	}
 	m.counters.Batches++
-	m.out.Evaluated = append(m.out.Evaluated, Evaluated{id, n, evalNanos, res.Code})
+	if !fl.flows {
+		m.out.Evaluated = append(m.out.Evaluated, Evaluated{id, n, evalNanos, res.Code})
+	}
 	m.batchEnded(fl, evaluated, res.Code)
 	m.reportDrained(r)
+}
+
+// FirstOutput reports that a batch of a model that answers in streams has its first output, which answers its queries. BatchDone reports the stream's
+// end, which releases them. now is as in BatchDone; evalNanos is the time that the first output took, which is what the latency profile is of.
+func (m *Machine) FirstOutput(now api.Nanos, id ReplicaID, batch uint64, evalNanos int64) {
+	m.tick(now)
+	m.noteChange()
+	r := m.byID[id]
+	if r == nil {
+		return
+	}
+	i := r.find(batch)
+	if i < 0 || r.flights[i].flows {
+		return
+	}
+	fl := r.flights[i]
+	fl.flows, fl.next = true, fl.live
+	if fl == r.flights[0] {
+		r.overdueAt = 0
+	}
+	r.begin(now)
+	r.profile.observe(m.now, fl.size(), max(evalNanos, 1))
+	r.sizes.add(fl.size())
+	m.out.Evaluated = append(m.out.Evaluated, Evaluated{id, len(fl.items), max(evalNanos, 1), api.OK})
+	for _, it := range fl.items {
+		if !it.answered {
+			m.answer(it, api.OK)
+		}
+	}
 }
 
 // SendFailed reports that the transport did not take the batch of a Dispatch. If err is an *api.Error with code
@@ -396,7 +445,7 @@ func (m *Machine) kill(r *replica, reason string) {
 
 func (m *Machine) killHung(r *replica, limitNanos int64) {
 	m.kill(r, fmt.Sprintf("batch %d with %d queries has had no answer for %d ms; the limit is %d ms",
-		r.flights[0].batch.ID, len(r.flights[0].items), int64(m.now-r.oldestAt)/1e6, limitNanos/1e6))
+		r.oldest().batch.ID, len(r.oldest().items), int64(m.now-r.oldestAt)/1e6, limitNanos/1e6))
 }
 
 func (m *Machine) newFlight() *flight {

@@ -75,6 +75,7 @@ type Capabilities struct {
 	Feedback    bool // learns from labels: [Learner].Feedback
 	Accuracy    bool // knows how accurate it has been: [Learner].Accuracy
 	Contexts    bool // receives each query's context, in predictions and with labels
+	Streams     bool // answers in streams
 	Confidences bool // returns a confidence per output: api.Query.Confidence
 }
 

@@ -41,6 +41,10 @@ type Expectation struct {
 	// FeedbackTimeout is how long the worker may take for one call of a [Learner]; 0 means the transport's default. The
 	// transport ends a worker that takes longer. The time of predictions in front of the call does not count.
 	FeedbackTimeout time.Duration
+	// Streams says that the model is declared to answer in streams. StreamIdle is how long its worker may then take from one output to the next;
+	// 0 means the transport's default.
+	Streams    bool
+	StreamIdle time.Duration
 	// Isolated says that the worker runs as another user in other namespaces, as in a container. The transport gives it
 	// a way to connect that exposes nothing else of the gateway.
 	Isolated bool
@@ -51,7 +55,7 @@ type Expectation struct {
 // replicas may. They come from goroutines that read from workers, so they must not block. A receiver may call the
 // replica's methods.
 //
-// The order is Ready, then any number of Done and at most one Leaving, then Gone. Gone is always the last event. It
+// The order is Ready, then any number of Done, for a stream with a FirstOutput before it, and at most one Leaving, then Gone. Gone is always the last event. It
 // comes alone if a worker connected but never became ready. All events of a launch carry the same Replica, which may be
 // a key of a map.
 type Events interface {
@@ -60,6 +64,9 @@ type Events interface {
 	// Done reports one batch that Send took. If res.Code is OK, the outputs of its queries are in place. The transport
 	// no longer touches the batch. res is valid until Done returns.
 	Done(r Replica, res *api.BatchResult)
+	// FirstOutput reports that the model of a batch answers in a stream, and that the first output is in place. Done follows when the stream has
+	// ended. evalNanos is as in [api.BatchResult].
+	FirstOutput(r Replica, batch uint64, evalNanos int64)
 	// Leaving reports that the worker asks for no more batches, because it was told to stop. The receiver stops sending
 	// and calls Drain when nothing is outstanding.
 	Leaving(r Replica, reason string)

@@ -55,6 +55,8 @@ type Exchange interface {
 	Body() []byte
 	// Answer answers at once. The caller owns a again when it returns.
 	Answer(a *Answer)
+	// TakesParts reports whether the answer of a call may come in parts, which needs HTTP/1.1.
+	TakesParts() bool
 	// Submit submits the call's request. The transport writes the call's answer after Settled has rendered it, before or
 	// after Submit returns.
 	Submit(c *Call)
@@ -120,7 +122,9 @@ type Call struct {
 	// Identity is filled by the transport before it submits the call, so Settled can read it.
 	Identity Identity
 
-	to Replier
+	to   Replier
+	flow Flow // nil: the answer has one part
+	sink Sink
 }
 
 // Replier writes answers.
@@ -133,7 +137,8 @@ type Replier interface {
 // Submit submits the request; to writes its answer. It is for transports: a dialect calls its Exchange's Submit. cork is that of a
 // goroutine that serves many connections, or nil.
 func (c *Call) Submit(to Replier, cork *query.Cork) {
-	c.to = to
+	c.to, c.flow, c.sink = to, nil, nil
+	c.Identify(&c.Identity)
 	c.Request.SubmitCorked(cork)
 }
 

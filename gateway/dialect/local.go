@@ -82,6 +82,8 @@ func (x *localExchange) Header(name string) []byte {
 	return nil
 }
 
+func (x *localExchange) TakesParts() bool { return false }
+
 func (x *localExchange) Body() []byte { return x.message.Body }
 
 func (x *localExchange) Answer(a *Answer) {

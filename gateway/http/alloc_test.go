@@ -51,7 +51,8 @@ func (w *wire) Header(name string) []byte {
 	return nil
 }
 
-func (w *wire) Body() []byte { return w.body }
+func (w *wire) TakesParts() bool { return true }
+func (w *wire) Body() []byte     { return w.body }
 
 func (w *wire) Answer(a *dialect.Answer) {
 	w.status, w.answer = a.Status, append(w.answer[:0], a.Body...)

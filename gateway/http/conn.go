@@ -26,6 +26,7 @@ type conn struct {
 	accept   coding.Coding   // of the pending answer
 	dialect  dialect.Dialect // of the pending answer
 	exchange exchange
+	parts    atomic.Pointer[parts] // of the pending answer, if it comes in parts
 
 	reader *reader      // of a request that has come in part, while no goroutine has the connection
 	since  atomic.Int64 // when it began to wait for a request
@@ -78,6 +79,10 @@ func (c *conn) awaitWritten() {
 // Reply writes the call's answer. If the socket is full a goroutine writes the rest, and retains the call. A goroutine also
 // compresses: the one that calls Reply has other queries to end. A large answer needs room first.
 func (c *conn) Reply(call *dialect.Call) {
+	if f := call.Flow(); f != nil {
+		c.replyInParts(call, f)
+		return
+	}
 	a := &call.Answer
 	var held *heldAnswer
 	if len(a.Body) > largeAnswer {
@@ -199,6 +204,9 @@ func (c *conn) Left() {
 			call.Cancel()
 		}
 		call.Release()
+	}
+	if p := c.parts.Load(); p != nil {
+		p.flow.Left()
 	}
 }
 

@@ -40,6 +40,12 @@
 // compressed if it is large and the client asks; a goroutine of its own does that where the goroutine that ended the query
 // writes the answer. HEAD, OPTIONS and other methods are in methods.go.
 //
+// # Answers in parts
+//
+// A dialect may render an answer in parts, as its model makes them (parts.go). On a connection of the pollers each part is sent without blocking, as
+// a chunk; a goroutine writes what the socket does not take, and the dialect hears of room when that is done, so what waits for a client is one part.
+// With TLS, in HTTP/2 and while draining, the handler writes, and waits for parts.
+//
 // # Web pages
 //
 // A browser sends requests for any page to any port. guard.go refuses those of pages that may not use the gateway; a

@@ -20,6 +20,7 @@ type exchange struct {
 	dialect  dialect.Dialect // of the route
 	fields   []dialect.Field // that the guard adds to the answer
 	answered bool
+	pipe     *pipe         // the parts of the answer that the handler writes; nil: it has one
 	done     chan struct{} // capacity 1: the answer that the handler writes has been rendered
 	released query.Signal  // capacity 1: the body has been released
 }
@@ -74,6 +75,9 @@ func (x *exchange) Header(name string) []byte {
 
 func (x *exchange) Body() []byte { return x.c.Request.Body() }
 
+// TakesParts reports whether the client understands an answer without a length.
+func (x *exchange) TakesParts() bool { return x.c.Request.Header.IsHTTP11() || x.c.GetConn() == nil }
+
 // Answer answers through Hertz, which copies the answer and writes it after the handler has returned.
 func (x *exchange) Answer(a *dialect.Answer) {
 	x.answered = true
@@ -126,6 +130,10 @@ func (x *exchange) submitAndWait(call *dialect.Call) {
 	call.Retain()
 	call.Submit(x, nil)
 	x.awaitAnswer(call)
+	if x.pipe != nil {
+		x.answerInParts(call)
+		return
+	}
 	if x.conn != nil {
 		x.conn.call.Store(nil)
 	}
@@ -147,7 +155,13 @@ func (x *exchange) awaitAnswer(call *dialect.Call) {
 }
 
 // Reply signals the waiting handler.
-func (x *exchange) Reply(*dialect.Call) { x.done <- struct{}{} }
+func (x *exchange) Reply(call *dialect.Call) {
+	if f := call.Flow(); f != nil {
+		x.pipe = newPipe(f, call.Answer.Body)
+		call.SetSink(x.pipe)
+	}
+	x.done <- struct{}{}
+}
 
 // hijacked tells Hertz that the handler has taken care of the answer.
 type hijacked struct{}

@@ -32,7 +32,7 @@ func (s *Server) appendHead(b []byte, call *dialect.Call, c coding.Coding, small
 	} else {
 		b = append(b, defaultContentType...)
 	}
-	if len(body) >= coding.CompressFrom {
+	if len(body) >= coding.CompressFrom && call.Flow() == nil {
 		b = append(b, "\r\nVary: Accept-Encoding"...)
 	}
 	if small != nil {
@@ -40,8 +40,12 @@ func (s *Server) appendHead(b []byte, call *dialect.Call, c coding.Coding, small
 		b = append(b, "\r\nContent-Encoding: "...)
 		b = append(b, c.String()...)
 	}
-	b = append(b, "\r\nContent-Length: "...)
-	b = strconv.AppendInt(b, int64(len(body)), 10)
+	if call.Flow() != nil {
+		b = append(b, "\r\nTransfer-Encoding: chunked"...)
+	} else {
+		b = append(b, "\r\nContent-Length: "...)
+		b = strconv.AppendInt(b, int64(len(body)), 10)
+	}
 	b = append(b, "\r\nX-Request-Id: "...)
 	b = append(b, call.Identity.RequestID...)
 	if len(call.Identity.TraceParent) > 0 {

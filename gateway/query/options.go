@@ -20,13 +20,39 @@ func (r *Request) SetContext(context, salt []byte) error {
 	return nil
 }
 
+// SetStream lets s take the outputs of the request's only query after the first one, if its model answers in streams. Call it before Submit. Functions
+// that ask several models have first outputs only.
+func (r *Request) SetStream(s api.Stream) { r.stream = s }
+
+// MaxParametersBytes bounds the parameters of a request, which say how to answer and not what.
+const MaxParametersBytes = 4 << 10 //xebec:limit `parameters` of a request, as JSON
+
+// SetParameters passes a JSON object to models that ask for parameters. It is copied; its bytes tell otherwise equal queries apart in caches. Call it
+// before SetContext.
+func (r *Request) SetParameters(object []byte) error {
+	if len(object) > MaxParametersBytes {
+		return api.Errorf(api.InvalidArgument, "parameters: %d bytes: expected at most %d", len(object), MaxParametersBytes)
+	}
+	r.parameters = append(r.parameters[:0], object...)
+	return nil
+}
+
+// Identify says which request of a client this is. id must not change until the request is released. Call it before Submit.
+func (r *Request) Identify(id *api.Identity) { r.call = id }
+
 func (r *Request) keepContext(context, salt []byte) {
-	if len(context)+len(salt) == 0 { // the same as a request that sets neither
+	if len(context)+len(salt)+len(r.parameters) == 0 { // the same as a request that sets neither
 		r.context, r.salt, r.contextSalt = nil, nil, nil
 		return
 	}
-	n, m := len(context), len(context)+len(salt)
-	r.text = append(append(append(r.text[:0], context...), salt...), byte(n), byte(n>>8))
+	n := len(context)
+	r.text = append(r.text[:0], context...)
+	if k := len(r.parameters); k > 0 {
+		r.text = append(append(r.text, byte(k), byte(k>>8)), r.parameters...)
+	}
+	r.text = append(r.text, salt...)
+	m := len(r.text)
+	r.text = append(r.text, byte(n), byte(n>>8))
 	r.context, r.salt, r.contextSalt = r.text[:n:n], r.text[n:m:m], r.text
 }
 

@@ -35,6 +35,7 @@ type Query struct {
 	asked, arrived, dropped, agreed selection.Set
 
 	cold    bool         // no candidate has a replica: the query may wait for the first one
+	streams bool         // its outputs after the first one go to the request's stream
 	teed    bool         // a member belongs to a Tee
 	wish    int          // the candidate that a policy that asks one would have asked without limits
 	keys    [2]cache.Key // of salt and inputs: without and with the context
@@ -77,6 +78,9 @@ func (q *Query) Reason() string {
 	return q.Code.Reason()
 }
 
+// Streams reports whether the request's stream gets the outputs after the first one. Otherwise there is nothing after it.
+func (q *Query) Streams() bool { return q.streams }
+
 // Parts groups the candidates of a query by their results.
 type Parts struct {
 	// Answered have made a prediction. Late had none at the deadline, or no replica to evaluate the query. Failed have
@@ -112,7 +116,7 @@ func (q *Query) begin(id uint64) {
 	q.members, q.second, q.todo = q.members[:0], q.second[:0], 0
 	q.asked, q.arrived, q.dropped, q.agreed = 0, 0, 0, 0
 	q.Code, q.Outputs, q.Confidence, q.Detail = api.OK, nil, math.NaN(), ""
-	q.keyed, q.cold, q.teed = [2]bool{}, true, false
+	q.keyed, q.cold, q.teed, q.streams = [2]bool{}, true, false, false
 }
 
 // all returns the members of both steps.
@@ -159,7 +163,7 @@ func (q *Query) drop() {
 
 func (m *member) drop() {
 	q := m.query
-	m.query, m.model, m.arm, m.Inputs, m.Context = nil, nil, nil, nil, nil
+	m.query, m.model, m.arm, m.Inputs, m.Context, m.Parameters, m.Call, m.Stream = nil, nil, nil, nil, nil, nil, nil, nil
 	if m != &q.first {
 		q.request.path.members.Put(m)
 	}

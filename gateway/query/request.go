@@ -55,7 +55,7 @@ type Request struct {
 	forcedOther   selection.Set // those of forced for which it names the other version
 	minConfidence float64
 	ttl           api.Nanos // from arrival; 0: until the deadline
-	// text holds the context, the salt and the context's length, in this order. context and salt are slices of it, and
+	// text holds the context, the parameters, the salt and the context's length, in this order. salt includes the parameters. context and salt are slices of it, and
 	// contextSalt is all of it.
 	context, salt, contextSalt []byte
 	text                       []byte
@@ -82,8 +82,11 @@ type Request struct {
 	own      []byte
 	released Releaser
 
-	record   inferlog.Record // reused by later requests
-	feedback *joinedFeedback // for Feedback; reused by later requests
+	parameters []byte          // a JSON object; empty: none
+	call       *api.Identity   // nil: unknown
+	stream     api.Stream      // takes the outputs of the only query after the first one; may be nil
+	record     inferlog.Record // reused by later requests
+	feedback   *joinedFeedback // for Feedback; reused by later requests
 }
 
 // MaxSLO bounds the latency objective of a request. Longer work is a job, not a query.
@@ -181,7 +184,7 @@ func (p *Path) Reserve(function []byte, n int) api.Slot {
 	if fn == nil || !fn.borrows() || len(fn.Candidates) != 1 || fn.Candidates[0].Route != nil {
 		return nil
 	}
-	if m := fn.Candidates[0].Model; m.Reserve != nil {
+	if m := fn.Candidates[0].Model; m.Reserve != nil && !m.Streams {
 		return m.Reserve(n)
 	}
 	return nil
@@ -191,7 +194,7 @@ func (p *Path) Reserve(function []byte, n int) api.Slot {
 // must not change until the request is released, which NotifyReleased reports. Borrow refuses if the query asks several
 // models: the slowest of them would keep the body long after the answer.
 func (r *Request) Borrow(body []byte) bool {
-	if fn := r.fn; fn != nil && !fn.borrows() || len(r.direct) > 0 {
+	if fn := r.fn; fn != nil && !fn.borrows() || len(r.direct) > 0 || r.model.Streams { // a stream may take any time
 		return false
 	}
 	v := &r.queries[0].Inputs[0]
@@ -402,6 +405,9 @@ func (r *Request) Cancel() {
 	if !r.submitted.Load() {
 		return
 	}
+	if r.stream != nil {
+		r.stream.Cancelled()
+	}
 	for _, q := range r.queries {
 		for _, m := range q.members {
 			if m.evaluated {
@@ -441,6 +447,7 @@ func (r *Request) recycle() {
 	r.context, r.salt, r.contextSalt = nil, nil, nil
 	r.rules.ruled, r.rules.other, r.direct, r.arm = 0, 0, nil, nil
 	r.submitted.Store(false)
+	r.stream, r.parameters, r.call = nil, r.parameters[:0], nil
 	released := r.released
 	r.released = nil
 	r.owner.Released()

@@ -33,6 +33,9 @@ func (q *Query) choose() {
 	if q.Code != api.OK || r.learning {
 		return
 	}
+	if r.stream != nil && len(q.members) == 1 {
+		q.members[0].Stream, q.streams = r.stream, true
+	}
 	if fn != nil {
 		q.addShadows(fn)
 	}
@@ -190,6 +193,7 @@ func (q *Query) ask(to *[]*member, model *Model, queue int32, candidate int) *me
 	m.contextual, m.unvetted = model.Contextual.Load(), false
 	m.alarmed.Store(alarmUnset)
 	m.ID, m.Function, m.Inputs, m.Context = q.ID, queue, q.Inputs, r.context
+	m.Stream, m.Parameters, m.Call = nil, r.parameters, r.call
 	m.Arrived, m.Deadline = r.arrived, r.arrived+wait
 	m.Expires = max(m.Deadline, r.arrived+keep)
 	*to = append(*to, m)

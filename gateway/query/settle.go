@@ -31,6 +31,10 @@ func (m *member) Released(_ *scheduler.Item, final api.Code) {
 	if m.shadow {
 		m.code = final
 	}
+	if s := m.Stream; s != nil {
+		m.Stream = nil
+		s.End(final, m.Detail)
+	}
 	m.query.request.Release()
 }
 

@@ -97,6 +97,8 @@ type Model struct {
 	// Ready counts the connected replicas. With none, queries may wait ColdStart for the first one.
 	Ready     atomic.Int32
 	ColdStart time.Duration
+	// Streams says that the model answers in streams. It does not change.
+	Streams bool
 	// StartNanos is how long starts of replicas take, as measured; 0: there was none. Queries that a start is too slow for are told
 	// to come again after it.
 	StartNanos atomic.Int64

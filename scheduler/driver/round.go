@@ -16,6 +16,7 @@ type report struct {
 	at      api.Nanos
 	replica scheduler.ReplicaID
 	gone    bool
+	flows   bool // the first output of the batch result.ID
 	begun   func(batch uint64) bool
 	result  api.BatchResult
 }
@@ -27,6 +28,13 @@ var reportPool = sync.Pool{New: func() any { return new(report) }}
 func (l *Lane) BatchDone(id scheduler.ReplicaID, res *api.BatchResult) {
 	r := reportPool.Get().(*report)
 	r.at, r.replica, r.result = l.clock.Now(), id, *res
+	l.report(r)
+}
+
+// FirstOutput reports the first output of a stream. See [scheduler.Machine.FirstOutput]. Like BatchDone it never waits for a lock.
+func (l *Lane) FirstOutput(id scheduler.ReplicaID, batch uint64, evalNanos int64) {
+	r := reportPool.Get().(*report)
+	r.at, r.replica, r.flows, r.result = l.clock.Now(), id, true, api.BatchResult{ID: batch, EvalNanos: evalNanos}
 	l.report(r)
 }
 
@@ -149,10 +157,13 @@ func (l *Lane) takeReports() {
 	for oldest != nil {
 		r := oldest
 		oldest = r.next
-		if r.gone {
+		switch {
+		case r.flows:
+			l.machine.FirstOutput(r.at, r.replica, r.result.ID, r.result.EvalNanos)
+		case r.gone:
 			l.machine.ReplicaGone(r.at, r.replica, r.begun)
 			l.gone = append(l.gone, r.replica)
-		} else {
+		default:
 			l.machine.BatchDone(r.at, r.replica, &r.result)
 		}
 		*r = report{}

@@ -181,6 +181,11 @@ func (r *Replica) answer(d *[64]byte) {
 		r.violation("a status for each query, which version 1 does not have")
 		return
 	}
+	flowing := r.mode&wire.ModeStreams != 0 && resp.Kind == wire.KindPredict
+	if resp.Status == wire.StatusMore && !flowing {
+		r.violation("MORE, which is for streams")
+		return
+	}
 	seen := r.hub.cfg.Now()
 	r.mu.Lock()
 	e := r.find(resp.Batch)
@@ -193,9 +198,13 @@ func (r *Replica) answer(d *[64]byte) {
 	if e.state == stateDiscard {
 		wantOff, wantCap = 0, 0
 	}
-	if resp.Generation != e.gen.number || resp.Kind != e.kind || int(resp.Count) != e.count && e.state != stateDiscard || resp.OutOff != wantOff || resp.OutLen > wantCap {
+	if resp.Generation != e.gen.number || resp.Kind != e.kind || !flowing && int(resp.Count) != e.count && e.state != stateDiscard || resp.OutOff != wantOff || resp.OutLen > wantCap {
 		r.mu.Unlock()
 		r.violation("response contradicts its request")
+		return
+	}
+	if flowing {
+		r.answerStream(e, &resp, seen)
 		return
 	}
 	if e.kind != wire.KindPredict {
@@ -296,17 +305,25 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 		}
 		q.Confidence = math.NaN()
 		if flags&wire.FlagConfidences != 0 {
-			data, _, err := r.reader.Item(i, n, nil)
-			if err != nil {
+			var err error
+			if q.Confidence, err = r.confidence(i, n); err != nil {
 				return api.BadOutput, "the worker's confidences are invalid: " + err.Error()
-			}
-			// A value that is no probability counts as none. One bad confidence does not fail the batch.
-			if sure := math.Float64frombits(binary.LittleEndian.Uint64(data)); sure >= 0 && sure <= 1 {
-				q.Confidence = sure
 			}
 		}
 	}
 	return api.OK, ""
+}
+
+// confidence reads the confidence of query i. A value that is no probability counts as none: one bad confidence does not fail the batch.
+func (r *Replica) confidence(i, section int) (float64, error) {
+	data, _, err := r.reader.Item(i, section, nil)
+	if err != nil {
+		return math.NaN(), err
+	}
+	if sure := math.Float64frombits(binary.LittleEndian.Uint64(data)); sure >= 0 && sure <= 1 {
+		return sure, nil
+	}
+	return math.NaN(), nil
 }
 
 // copyStatus reads how the worker ended query i, or says what is wrong with that.
@@ -390,8 +407,10 @@ func (r *Replica) growLocked() {
 		case stateWaiting:
 			r.maxIn = max(r.maxIn, e.need)
 			r.maxOut = max(r.maxOut, r.grantBytes(e))
-		case stateNeedsMore:
-			r.maxOut = max(r.maxOut, e.need)
+		case stateNeedsMore, stateResumed:
+			r.maxOut = max(r.maxOut, max(e.need, r.grantBytes(e)))
+		case stateOpen:
+			continue // the worker has no block of it
 		default:
 			return // in flight: segments change at batch boundaries
 		}
@@ -461,6 +480,10 @@ func (r *Replica) placeWaitingLocked(g *generation) {
 	for i := range r.table {
 		e := &r.table[i]
 		switch e.state {
+		case stateResumed:
+			if !r.resumeLocked(e) {
+				return
+			}
 		case stateNeedsMore:
 			out, ok := g.out.Alloc(e.need)
 			if !ok && i > 0 {
@@ -496,7 +519,7 @@ func (r *Replica) writePayloadLocked(e *entry, dst []byte) error {
 		_, err := a.labelled.Write(dst, &a.values)
 		return err
 	}
-	v := inputValues{queries: e.batch.Queries, pad: e.batch.Pad, inputs: r.values.inputs}
+	v := inputValues{queries: e.batch.Queries, pad: e.batch.Pad, extras: extras{inputs: r.values.inputs, mode: r.mode, now: r.hub.cfg.Now()}}
 	_, err := r.inputs.Write(dst, &v)
 	return err
 }

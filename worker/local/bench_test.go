@@ -33,8 +33,9 @@ func (l *load) Done(_ worker.Replica, res *api.BatchResult) {
 	}
 	l.done <- struct{}{}
 }
-func (l *load) Leaving(worker.Replica, string)  {}
-func (l *load) Gone(worker.Replica, worker.End) { close(l.gone) }
+func (l *load) FirstOutput(worker.Replica, uint64, int64) {}
+func (l *load) Leaving(worker.Replica, string)            {}
+func (l *load) Gone(worker.Replica, worker.End)           { close(l.gone) }
 
 // launcher starts a copying worker and returns a function that waits for its end after it was drained.
 type launcher func(tb testing.TB, socket, token string, env []string) (ended func())

@@ -38,6 +38,12 @@
 // more are asked for at a time, up to [Config].SlotBytes or a quarter of the largest segment, at the next boundary between batches; batches have their
 // own part, so a slow client delays no batch.
 //
+// # Streams
+//
+// In streams.go the batches of a model that answers in streams change hands: MORE copies outputs out and leaves the batch without blocks, GRANT or
+// DISCARD gives it back when the query's [api.Stream] has room, or nobody wants the rest. Streams in the gateway's turn do not keep segments from
+// growing. A worker that is silent in its turn for [worker.Expectation].StreamIdle is ended.
+//
 // # Side requests
 //
 // A worker may declare that its model learns from labels, and that it knows how accurate it is

@@ -90,7 +90,7 @@ func (v *labelledValues) At(i, s int) *api.Value {
 }
 
 func (a *sideQueue) view(v *labelledValues, r *Replica, j *sideRequest) {
-	v.queries, v.inputs, v.labels, v.section = j.batch.Queries, r.values.inputs, j.labels, a.labelled.Sections()-1
+	v.queries, v.extras, v.labels, v.section = j.batch.Queries, extras{inputs: r.values.inputs, mode: r.mode & wire.ModeContexts}, j.labels, a.labelled.Sections()-1
 }
 
 func newSideQueue(e worker.Expectation, capabilities uint32, inputs []api.TensorSpec) *sideQueue {

@@ -372,6 +372,9 @@ func (h *Hub) checkHello(e worker.Expectation, hello wire.Hello) *wire.Refused {
 			return &wire.Refused{Code: wire.RefusedSignature, Text: where}
 		}
 	}
+	if hello.Major >= 2 && hello.Capabilities&wire.CapStreams != 0 && !e.Streams {
+		return &wire.Refused{Code: wire.RefusedSignature, Text: fmt.Sprintf("the worker answers in streams, but %s is not declared so: add stream: true to its manifest", e.Model)}
+	}
 	return nil
 }
 

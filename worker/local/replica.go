@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -30,6 +31,7 @@ type Replica struct {
 	inputs *wire.Schema
 	// outputs has a schema for each combination of flags of a response.
 	outputs  [4]*wire.Schema
+	streams  streams
 	fixedOut bool
 
 	// mu guards what Send, the reader and Kill share. It is never held while payloads of new batches are copied or
@@ -82,6 +84,10 @@ type entry struct {
 	sent     api.Nanos // when its descriptor was pushed, or when the worker could begin it if it waited behind others
 	behind   bool      // the worker had as many batches as it evaluates at once
 	state    entryState
+	flows    bool   // a stream whose first output was reported
+	wanted   bool   // Resume was called while a message of the stream was being handled
+	unwanted bool   // nobody wants the rest of the stream
+	overdue  bool   // the worker had been silent for too long when the stream was last looked at
 	need     uint64 // capacity that NEED_MORE asked for, or input bytes that found no room
 }
 
@@ -96,6 +102,8 @@ const (
 	stateGranted               // GRANT was sent
 	stateDiscard               // DISCARD was sent: no segment can hold its outputs
 	stateCopyingOut            // its answer is being copied out
+	stateOpen                  // a stream in the gateway's turn: the worker has no block of it
+	stateResumed               // a stream in the gateway's turn that waits for room before its GRANT or DISCARD
 )
 
 func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn) *Replica {
@@ -111,9 +119,21 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 		mode |= wire.ModeContexts
 		specs = append(specs, api.TensorSpec{Name: "context", DType: api.Bytes})
 	}
+	if hello.Major >= 2 {
+		mode |= hello.Capabilities & (wire.ModeParameters | wire.ModeCalls | wire.ModeStreams)
+	}
 	concurrency := int(min(max(hello.Concurrency, 1), ringEntries-2))
 	queue, depth := newSideQueue(e, hello.Capabilities, specs), min(e.Depth+concurrency-1, ringEntries)
+	if mode&wire.ModeStreams != 0 {
+		depth = concurrency // a stream would wait behind another one for nobody knows how long
+	}
 	entries := depth
+	if mode&wire.ModeParameters != 0 {
+		specs = append(slices.Clip(specs), named(wire.BytesSection, "parameters"))
+	}
+	if mode&wire.ModeCalls != 0 {
+		specs = append(slices.Clip(specs), named(wire.BytesSection, "call"))
+	}
 	if queue != nil {
 		depth = min(depth, ringEntries-1)
 		entries = depth + 1
@@ -131,11 +151,12 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 		r.outputs[flags] = wire.NewSchema(outs)
 	}
 	_, r.fixedOut = r.outputs[0].FixedSize(1)
-	r.values.inputs = len(e.Signature.Inputs)
+	r.values.extras = extras{inputs: len(e.Signature.Inputs), mode: mode}
+	r.streams.idle = cmp.Or(e.StreamIdle, api.DefaultStreamIdle)
 	r.slotted = r.inputs.CanPlace()
 	has := func(capability uint32) bool { return hello.Capabilities&capability != 0 }
 	r.info = worker.Info{ID: e.Replica, Binding: hello.Binding, Capabilities: worker.Capabilities{
-		Feedback: has(wire.CapFeedback), Accuracy: has(wire.CapAccuracy), Contexts: has(wire.CapContexts), Confidences: has(wire.CapConfidences)}, Concurrency: concurrency}
+		Feedback: has(wire.CapFeedback), Accuracy: has(wire.CapAccuracy), Contexts: has(wire.CapContexts), Streams: mode&wire.ModeStreams != 0, Confidences: has(wire.CapConfidences)}, Concurrency: concurrency}
 	if raw, err := c.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) {
 			if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
@@ -192,19 +213,17 @@ func (r *Replica) firstSizes() sizes {
 type inputValues struct {
 	queries []*api.Query
 	pad     int
-	inputs  int
-	context api.Value
-	places  []uint64 // where in the segment the inputs lie, 0: elsewhere; of a batch with inputs in slots
-	block   uint64   // where the batch's block begins
+	extras
+	places []uint64 // where in the segment the inputs lie, 0: elsewhere; of a batch with inputs in slots
+	block  uint64   // where the batch's block begins
 }
 
 func (v *inputValues) Len() int { return len(v.queries) + v.pad }
 
 func (v *inputValues) At(i, s int) *api.Value {
 	q := v.queries[min(i, len(v.queries)-1)]
-	if s == v.inputs {
-		v.context.Data = q.Context
-		return &v.context
+	if s >= v.inputs {
+		return v.extra(q, s-v.inputs)
 	}
 	return &q.Inputs[s]
 }
@@ -219,7 +238,7 @@ func (v *inputValues) Place(i int) uint64 {
 
 // Send implements [worker.Replica]. It refuses as TooLarge what no segment can ever hold.
 func (r *Replica) Send(b *api.Batch) error {
-	r.values.queries, r.values.pad = b.Queries, b.Pad
+	r.values.queries, r.values.pad, r.values.now = b.Queries, b.Pad, r.hub.cfg.Now()
 	size := r.inputs.Size(&r.values)
 	if !r.hub.fitsSegment(size) {
 		return api.Errorf(api.TooLarge, "a batch of %d queries takes %d bytes: at most %d fit a segment", len(b.Queries), size, r.hub.cfg.MaxSegmentBytes)
@@ -304,7 +323,7 @@ func (r *Replica) copyingEntry(b *api.Batch) *entry {
 // forever.
 func (r *Replica) waitingLocked(table []entry) bool {
 	for i := range table {
-		if s := table[i].state; s == stateWaiting || s == stateNeedsMore {
+		if s := table[i].state; s == stateWaiting || s == stateNeedsMore || s == stateResumed {
 			return true
 		}
 	}
@@ -383,7 +402,9 @@ func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 		r.beginLocked(e, now)
 		r.watchSideLocked(e)
 	case wire.KindGrant:
-		e.state = stateGranted
+		if e.state = stateGranted; e.flows && e.need == 0 { // otherwise the worker has kept outputs for it
+			e.state, e.sent, e.overdue = stateSent, now, false
+		}
 	case wire.KindDiscard:
 		req.Count, req.OutOff, req.OutCap = 0, 0, 0
 		e.state = stateDiscard

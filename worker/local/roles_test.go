@@ -209,6 +209,8 @@ func (e *gatewayEvents) Done(_ worker.Replica, res *api.BatchResult) {
 	e.done <- res.ID
 }
 
+func (e *gatewayEvents) FirstOutput(worker.Replica, uint64, int64) {}
+
 func (e *gatewayEvents) Leaving(worker.Replica, string) {}
 
 func (e *gatewayEvents) Gone(_ worker.Replica, end worker.End) {

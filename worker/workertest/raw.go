@@ -21,8 +21,10 @@ import (
 // one goroutine.
 type Raw struct {
 	Version uint16 // of the protocol, for Hello; 0 means the highest
-	TB      TB
-	Conn    *net.UnixConn
+	// Concurrency is for Hello; 0 means 1.
+	Concurrency uint16
+	TB          TB
+	Conn        *net.UnixConn
 
 	Welcome  wire.Welcome
 	Segments wire.Segments
@@ -58,7 +60,7 @@ func StartRaw(tb TB, socket string, token string, capabilities uint32) *Raw {
 
 // Hello sends HELLO.
 func (w *Raw) Hello(token string, capabilities uint32) {
-	m := wire.Hello{Major: cmp.Or(w.Version, wire.Major), Capabilities: capabilities, Token: token, Model: Model.Name, Version: Model.Version, Binding: "raw/1"}
+	m := wire.Hello{Major: cmp.Or(w.Version, wire.Major), Capabilities: capabilities, Token: token, Model: Model.Name, Version: Model.Version, Binding: "raw/1", Concurrency: w.Concurrency}
 	w.Write(m.Append(nil))
 }
 

@@ -35,6 +35,7 @@ type Recorder struct {
 	replica worker.Replica
 	ready   bool
 	done    map[uint64]api.BatchResult
+	first   map[uint64]bool // batches whose first output was reported
 	leaving []string
 	ends    []worker.End
 	faults  []string
@@ -93,6 +94,19 @@ func (c *Recorder) Done(r worker.Replica, res *api.BatchResult) {
 	if c.OnDone != nil {
 		c.OnDone(r, res)
 	}
+}
+
+// FirstOutput implements worker.Events.
+func (c *Recorder) FirstOutput(r worker.Replica, batch uint64, _ int64) {
+	defer c.event("FirstOutput", r, func() {
+		if _, done := c.done[batch]; done || c.first[batch] {
+			c.faults = append(c.faults, fmt.Sprintf("FirstOutput out of place for batch %d", batch))
+		}
+		if c.first == nil {
+			c.first = map[uint64]bool{}
+		}
+		c.first[batch] = true
+	})()
 }
 
 // Leaving implements worker.Events.

@@ -220,6 +220,9 @@ func (c *container) Done(_ worker.Replica, res *api.BatchResult) {
 	p.lane.BatchDone(c.id, &theirs)
 }
 
+// FirstOutput implements worker.Events.
+func (c *container) FirstOutput(worker.Replica, uint64, int64) {}
+
 // Leaving means that the container wants to exit although it was not told to. It is as good as lost, and Gone follows.
 func (c *container) Leaving(r worker.Replica, _ string) { r.Drain() }
 

@@ -102,6 +102,9 @@ func (w *workerLink) Done(_ worker.Replica, res *api.BatchResult) {
 	w.done[w.slotOf[res.ID%pendingIDs]] <- res.Code
 }
 
+// FirstOutput implements worker.Events.
+func (w *workerLink) FirstOutput(worker.Replica, uint64, int64) {}
+
 // Leaving does not happen: this worker is never told to stop.
 func (w *workerLink) Leaving(worker.Replica, string) {}
 

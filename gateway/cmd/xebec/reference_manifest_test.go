@@ -246,10 +246,10 @@ var manifestKinds = []struct {
 	minimal             string   // a document with the fields that are required
 	groups              []string // documents with what cannot be in it, or must be for other fields
 }{
-	{"Model", "ModelSpec", "Of a declared version `inputs`, `outputs`, `run`, `python`, `preload`, `limits`, `resources.gpu`, `device` and the directory never change: declare a new version.\n" +
+	{"Model", "ModelSpec", "Of a declared version `inputs`, `outputs`, `run`, `python`, `preload`, `limits`, `resources.gpu`, `device`, `stream` and the directory never change: declare a new version.\n" +
 		"The other fields can be applied again at any time. `outputs[]` has the fields of `inputs[]`.",
 		`{"kind": "Model", "name": "m", "inputs": [{"name": "x", "dtype": "bytes", "shape": []}], "outputs": [{"name": "y", "dtype": "int64", "shape": []}], "run": {"command": ["a"]}}`,
-		[]string{`{"warmup": {"queries": "w"}, "validate": {"queries": "v"}}`, `{"validate": {"queries": "v", "expect": "serving"}}`, `{"replicas": {"max": 1024}}`}},
+		[]string{`{"warmup": {"queries": "w"}, "validate": {"queries": "v"}}`, `{"validate": {"queries": "v", "expect": "serving"}}`, `{"replicas": {"max": 1024}}`, `{"stream": true}`}},
 	{"Function", "FunctionSpec", "What an app calls. Everything can be applied again at any time.",
 		`{"kind": "Function", "name": "f", "models": ["m"]}`, []string{`{"default": 0}`, `{"loss": {"kind": "absolute"}, "log": {"sample": 0}, "cors": {"origins": ["https://a.example"]}}`}},
 	{"Traffic", "TrafficSpec", "The rules of one model, named after it: which versions are loaded and which of them answer. Rules apply to callers that name the model without a version.",

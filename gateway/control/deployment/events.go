@@ -22,6 +22,7 @@ func (d *Deployment) prepare(replica uint64) ([]string, error) {
 	env, withdraw, err := d.h.Transport.Expect(worker.Expectation{
 		Replica: replica, Model: d.id, Signature: spec.Signature(), Isolated: apart(spec),
 		Depth: scheduler.DefaultDepth, BatchHint: min(spec.Batching.Max, 256), Events: events{d}, FeedbackTimeout: cmp.Or(spec.Timeout, api.DefaultModelTimeout),
+		Streams: spec.Stream, StreamIdle: cmp.Or(spec.StreamIdle, api.DefaultStreamIdle),
 	})
 	if err != nil {
 		return nil, err
@@ -224,6 +225,14 @@ func (e events) Done(r worker.Replica, res *api.BatchResult) {
 		d.Cold.Answered(d.h.Clock.Now())
 	}
 	d.lane.BatchDone(scheduler.ReplicaID(id), res)
+}
+
+// FirstOutput passes the first output of a stream to the lane.
+func (e events) FirstOutput(r worker.Replica, batch uint64, evalNanos int64) {
+	if d := e.d; d.Cold.Pending() {
+		d.Cold.Answered(d.h.Clock.Now())
+	}
+	e.d.lane.FirstOutput(scheduler.ReplicaID(r.Info().ID), batch, evalNanos)
 }
 
 // noteError keeps the worker's text for operators. A model that always fails must not fill the log: at most one line a second

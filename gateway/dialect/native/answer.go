@@ -12,6 +12,13 @@ import (
 // Settled renders Clipper's answer, extended by confidence and models. A batch in which at least one query has an output
 // is an answer. A request without any output has the status of its code.
 func (c *call) Settled() api.Code {
+	if c.flow != nil {
+		return c.flow.settled()
+	}
+	return c.settled()
+}
+
+func (c *call) settled() api.Code {
 	n, code := c.Len(), c.Code()
 	if c.raw && c.renderRaw() {
 		return code
@@ -55,7 +62,7 @@ func (c *call) appendPrediction(out []byte, q *query.Query) []byte {
 		out = append(out, `{"query_id":`...)
 		out = strconv.AppendUint(out, q.ID, 10)
 		out = append(out, `,"output":`...)
-		out = c.appendOutputs(out, q)
+		out = c.appendOutputs(out, q.Outputs)
 		out = append(out, `,"default":false,"confidence":`...)
 		out = appendConfidence(out, q.Confidence)
 		return append(c.appendParts(out, q), '}')
@@ -136,10 +143,10 @@ func (c *call) appendModels(out []byte, begin string, set selection.Set) []byte 
 }
 
 // appendOutputs writes a single output as itself, and several as an object.
-func (c *call) appendOutputs(out []byte, q *query.Query) []byte {
+func (c *call) appendOutputs(out []byte, values []api.Value) []byte {
 	specs := c.Model().Signature.Outputs
 	if len(specs) == 1 {
-		return tensorjson.AppendValue(out, specs[0], q.Outputs[0])
+		return tensorjson.AppendValue(out, specs[0], values[0])
 	}
 	out = append(out, '{')
 	for i := range specs {
@@ -148,7 +155,7 @@ func (c *call) appendOutputs(out []byte, q *query.Query) []byte {
 		}
 		out = tensorjson.AppendString(out, specs[i].Name)
 		out = append(out, ':')
-		out = tensorjson.AppendValue(out, specs[i], q.Outputs[i])
+		out = tensorjson.AppendValue(out, specs[i], values[i])
 	}
 	return append(out, '}')
 }

@@ -10,7 +10,8 @@
 // # The way of a request
 //
 // native.go parses the body into a pooled call and submits it. raw.go reads bodies that are the input itself, large ones
-// without a copy. answer.go renders the answer when the path calls back, accept.go the one that is the output itself. feedback.go serves feedback, for which no
+// without a copy. answer.go renders the answer when the path calls back, accept.go the one that is the output itself. stream.go renders streams, part by
+// part. feedback.go serves feedback, for which no
 // request is submitted. api/spec/openapi.yaml describes all of it.
 //
 // # What it never does

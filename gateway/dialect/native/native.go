@@ -38,6 +38,7 @@ type call struct {
 	service *service
 	parsed  tensorjson.Request
 	rawAnswer
+	flow *flow // of a model that answers in streams, else nil
 }
 
 func (s *service) newCall() *call {
@@ -47,7 +48,10 @@ func (s *service) newCall() *call {
 }
 
 // Released returns the call to its pool.
-func (c *call) Released() { c.service.calls.Put(c) }
+func (c *call) Released() {
+	c.flow = nil
+	c.service.calls.Put(c)
+}
 
 // predict serves POST /{function}/predict.
 func (s *service) predict(x dialect.Exchange) {
@@ -64,14 +68,24 @@ func (s *service) predict(x dialect.Exchange) {
 		failBody(x, asJSON(x, err))
 		return
 	}
-	if c.raw = prefersRaw(x.Header("Accept")); c.raw {
-		if err := c.checkRaw(); err != nil {
-			c.Refuse()
-			notAcceptable(x, err)
-			return
-		}
+	if err := c.accept(x); err != nil {
+		c.Refuse()
+		notAcceptable(x, err)
+		return
 	}
 	x.Submit(&c.Call)
+}
+
+// accept reads how the caller wants the answer.
+func (c *call) accept(x dialect.Exchange) error {
+	accept := x.Header("Accept")
+	if c.Model().Streams {
+		return c.stream(x, accept)
+	}
+	if c.raw = prefersRaw(accept); c.raw {
+		return c.checkRaw()
+	}
+	return nil
 }
 
 // address finds the function, and reads the request's latency objective.
@@ -101,6 +115,11 @@ func (c *call) read(x dialect.Exchange) error {
 	context := p.Context
 	if v := x.Header("Xebec-Context"); len(v) > 0 {
 		context = v
+	}
+	if p.Has&tensorjson.HasParameters != 0 {
+		if err := c.SetParameters(p.Parameters); err != nil {
+			return err
+		}
 	}
 	if err := c.SetContext(context, p.Salt); err != nil || p.Has == 0 {
 		return err

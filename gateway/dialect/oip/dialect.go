@@ -102,6 +102,11 @@ func (s *service) infer(x dialect.Exchange) {
 		c.id = append(c.id[:0], c.parsed.ID...)
 		c.parsed.ID = c.id
 	}
+	if err := c.passParameters(); err != nil {
+		c.Refuse()
+		dialect.Fail(x, s.dialect, err)
+		return
+	}
 	switch micros := c.parsed.TimeoutMicros; {
 	case slo > 0:
 		c.Within(slo)
@@ -109,6 +114,17 @@ func (s *service) infer(x dialect.Exchange) {
 		c.Within(time.Duration(min(micros, query.MaxSLO.Microseconds())) * time.Microsecond)
 	}
 	x.Submit(&c.Call)
+}
+
+// passParameters passes the request's parameters on, if there are some that are not the protocol's own.
+func (c *call) passParameters() error {
+	if len(c.parsed.Parameters) == 0 {
+		return nil
+	}
+	if err := c.SetParameters(c.parsed.Parameters); err != nil {
+		return err
+	}
+	return c.SetContext(nil, nil)
 }
 
 // address finds the model, and reads the headers.

@@ -30,6 +30,8 @@ type Request struct {
 	Batched bool
 	// Outputs are the outputs of the response, in order: the requested ones, or all of the signature.
 	Outputs []Output
+	// Parameters is the object "parameters" as it was sent, if it has members that are not the protocol's; else empty.
+	Parameters []byte
 	// TimeoutMicros is the request parameter "timeout", 0 if it is absent.
 	TimeoutMicros int64
 
@@ -68,7 +70,7 @@ const (
 // of more than maxQueries queries is refused before any is taken. After an error, which is an *api.Error, the result is
 // not valid, and the caller reclaims what the sink has returned.
 func (q *Request) Parse(body []byte, jsonLen int, sig *api.Signature, sink tensorjson.Sink, maxQueries int) error {
-	q.ID, q.Queries, q.Batched, q.Outputs, q.TimeoutMicros = nil, 0, false, q.Outputs[:0], 0
+	q.ID, q.Queries, q.Batched, q.Outputs, q.TimeoutMicros, q.Parameters = nil, 0, false, q.Outputs[:0], 0, nil
 	q.sig, q.sink, q.limit = sig, sink, maxQueries
 	q.rows, q.tensors, q.first, q.seen, q.members = q.rows[:0], q.tensors[:0], "", 0, 0
 	q.hasHeader, q.binaryDefault, q.binaryChosen = jsonLen != WholeBody, false, 0
@@ -135,8 +137,9 @@ func once(r *tensorjson.Reader, seen *member, bit member, name string) error {
 }
 
 func (q *Request) requestParameters() error {
-	r := &q.r
-	return parameters(r, func(name []byte) (err error) {
+	r, others := &q.r, false
+	start := r.Pos()
+	err := parameters(r, func(name []byte) (err error) {
 		switch string(name) {
 		case "binary_data_output":
 			r.Push("binary_data_output")
@@ -149,10 +152,19 @@ func (q *Request) requestParameters() error {
 			}
 			r.Pop()
 		default:
-			err = r.Skip() // the protocol leaves other parameters to servers
+			others = true // the protocol leaves them to servers
+			err = r.Skip()
 		}
 		return err
 	})
+	if err != nil || !others {
+		return err
+	}
+	end := r.Pos()
+	r.Seek(start)
+	q.Parameters, err = r.RawObject()
+	r.Seek(end)
+	return err
 }
 
 // parameters reads the member "parameters", which may be null, and calls parameter to read the value of each.

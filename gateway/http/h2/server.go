@@ -156,7 +156,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	head := r.Method == http.MethodHead
 	var held Held
-	if n := cap(c.Response.Body()); !head && s.options.Hold != nil && len(c.Response.Body()) > heldBytes {
+	if !head && !c.Response.IsBodyStream() && s.options.Hold != nil && len(c.Response.Body()) > heldBytes {
+		n := cap(c.Response.Body())
 		conn, _ := r.Context().Value(connKey{}).(network.Conn)
 		if held = s.options.Hold(conn, n); held == nil {
 			c.Response.Reset()
@@ -305,6 +306,10 @@ func (s *Server) answer(w http.ResponseWriter, c *app.RequestContext, head bool,
 			header.Add(name, string(value))
 		}
 	})
+	if c.Response.IsBodyStream() {
+		s.stream(w, c)
+		return
+	}
 	body := c.Response.Body()
 	if length := c.Response.Header.ContentLength(); head && length > 0 {
 		header.Set("Content-Length", strconv.Itoa(length))
@@ -326,6 +331,37 @@ const (
 	// heldBytes is the size from which an answer needs room while it is written: a client may open many streams and take nothing.
 	heldBytes = 4 << 10
 )
+
+// stream writes an answer that comes in parts. The client must take each part at the lowest rate.
+func (s *Server) stream(w http.ResponseWriter, c *app.RequestContext) {
+	if s.options.Draining != nil && s.options.Draining() {
+		w.Header().Set("Connection", "close") // http2 sends GOAWAY for it
+	}
+	w.WriteHeader(c.Response.StatusCode())
+	defer c.Response.CloseBodyStream()
+	control, body := http.NewResponseController(w), c.Response.BodyStream()
+	part := make([]byte, 32<<10)
+	for {
+		n, err := body.Read(part)
+		if n > 0 {
+			if o := &s.options; o.MinRate > 0 {
+				_ = control.SetWriteDeadline(o.pace(time.Time{}, 0, time.Now()).Add(time.Duration(n) * time.Second / time.Duration(o.MinRate)))
+			}
+			if _, err := w.Write(part[:n]); err != nil {
+				return
+			}
+			if control.Flush() != nil {
+				return
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler) // the client sees that something is missing
+		}
+	}
+}
 
 // write writes an answer. The client must take it at the lowest rate: pings, which http2 sends by itself, do not show that.
 func (o *Options) write(w http.ResponseWriter, body []byte, held Held) {

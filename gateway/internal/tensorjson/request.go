@@ -32,6 +32,7 @@ const (
 	HasMinConfidence
 	HasTTL
 	HasSalt
+	HasParameters
 )
 
 // Request is a native prediction request: {"input": X} or {"input_batch": [X, …]}, or, if all inputs are scalars, MLflow's
@@ -60,6 +61,8 @@ type Request struct {
 	TTLMillis float64
 	// Salt is "salt": a string's bytes, or an integer's decimal digits, so that 7 and "7" are the same salt.
 	Salt []byte
+	// Parameters is the object "parameters", as it was sent.
+	Parameters []byte
 
 	r    Reader
 	form string // the member that holds the inputs
@@ -74,7 +77,7 @@ func (q *Request) Parse(body []byte, inputs []api.TensorSpec, sink Sink) error {
 	r.NonFinite = q.NonFinite
 	r.Reset(body)
 	q.Batch, q.Queries, q.Has, q.form = false, 0, 0, ""
-	q.Context, q.Version, q.Models, q.Salt = nil, nil, q.Models[:0], nil
+	q.Context, q.Version, q.Models, q.Salt, q.Parameters = nil, nil, q.Models[:0], nil, nil
 	q.MinConfidence, q.TTLMillis = 0, 0
 	if len(inputs) > MaxInputs {
 		return api.Errorf(api.Internal, "the signature declares %d inputs: expected at most %d", len(inputs), MaxInputs)
@@ -123,6 +126,8 @@ func (q *Request) member(name []byte, inputs []api.TensorSpec, sink Sink) (err e
 		q.TTLMillis, err = q.number("ttl_ms", HasTTL, math.MaxFloat64)
 	case "salt":
 		err = q.salt()
+	case "parameters":
+		err = q.parameters()
 	default:
 		if meansInput(name) {
 			return r.Errorf("there is no member %q: expected \"input\" for one query or \"input_batch\" for several", clip(name))
@@ -329,6 +334,31 @@ func (q *Request) salt() error {
 	}
 	r.Pop()
 	return nil
+}
+
+func (q *Request) parameters() error {
+	r := &q.r
+	present, err := q.beginMember("parameters", HasParameters)
+	if err != nil || !present {
+		return err
+	}
+	if q.Parameters, err = r.RawObject(); err != nil {
+		return err
+	}
+	r.Pop()
+	return nil
+}
+
+// RawObject reads an object of any members and returns its text, which aliases the body.
+func (r *Reader) RawObject() ([]byte, error) {
+	if r.Peek() != '{' {
+		return nil, r.Expected("an object")
+	}
+	start := r.pos
+	if err := r.Skip(); err != nil {
+		return nil, err
+	}
+	return r.body[start:r.pos:r.pos], nil
 }
 
 // stringOrInteger reads a string's bytes or an integer's decimal digits, so that 7 and "7" give the same result.
