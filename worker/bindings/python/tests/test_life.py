@@ -330,7 +330,8 @@ def test_refused(start):
         (p.SEGMENTS, p.encode_segments(p.Segments(1, 16, 1 << 20, 1 << 20)), "frame type 0x04 is not expected here"),
         (p.DRAIN, b"", "frame type 0x08 is not expected here"),
         (p.HELLO, b"", "frame type 0x02 is not expected here"),
-        (0x09, b"", "unknown frame type 0x09"),
+        (p.CANCEL, bytes(8), "frame type 0x09 is not expected here"),
+        (0x0A, b"", "unknown frame type 0x0a"),
     ],
 )
 def test_wrong_first_frames(start, kind, payload, words):
