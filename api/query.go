@@ -30,7 +30,7 @@ type Query struct {
 	// before Deadline, is when evaluating it stops being worthwhile.
 	Arrived, Deadline, Expires Nanos
 
-	// Stream takes the outputs after the first one, if the model answers in streams; nil: nobody wants them. It is of the first group.
+	// Stream takes the outputs after the first one, if the model answers in streams; nil: the query is for the first output only. It is of the first group.
 	Stream Stream
 
 	// Outputs holds one value for each declared output, in the order of the signature, if the query ended in OK. Of a stream they are the first

@@ -23,6 +23,6 @@ type Stream interface {
 type Source interface {
 	// Resume asks for further outputs, after Open, or after Full has returned true.
 	Resume()
-	// Cancel says that nobody wants the rest. The stream ends soon.
+	// Cancel says that the rest is not wanted. The stream ends soon.
 	Cancel()
 }

@@ -91,7 +91,7 @@ type Config struct {
 	// effect without Retry, because such a model must not see a query twice.
 	Hedge bool
 	// Streams is set if the model answers in streams. Each batch then has one query, whose first output answers it; a replica gets as many batches as
-	// it evaluates at once and none behind them, for nobody knows when a stream ends; nothing is hedged.
+	// it evaluates at once and none behind them, because how long a stream lasts is not known; nothing is hedged.
 	Streams bool
 	// TimeoutNanos is the shortest time after which a silent replica may count as hung: it does after max(10 × its P99,
 	// TimeoutNanos, 0.8 s). 0: 0.8 s, but 30 s until 16 of its batches have been seen, because the first calls of a model

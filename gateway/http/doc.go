@@ -43,7 +43,7 @@
 // # Answers in parts
 //
 // A dialect may render an answer in parts, as its model makes them (parts.go). On a connection of the pollers each part is sent without blocking, as
-// a chunk; a goroutine writes what the socket does not take, and the dialect hears of room when that is done, so what waits for a client is one part.
+// a chunk; a goroutine writes what the socket does not take, and the dialect hears of room when that is done, so what waits for a client is at most two parts.
 // With TLS, in HTTP/2 and while draining, the handler writes, and waits for parts.
 //
 // # Web pages

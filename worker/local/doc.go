@@ -41,7 +41,7 @@
 // # Streams
 //
 // In streams.go the batches of a model that answers in streams change hands: MORE copies outputs out and leaves the batch without blocks, GRANT or
-// DISCARD gives it back when the query's [api.Stream] has room, or nobody wants the rest. Streams in the gateway's turn do not keep segments from
+// DISCARD gives it back when the query's [api.Stream] has room, or the rest is not wanted. Streams in the gateway's turn do not keep segments from
 // growing. A worker that is silent in its turn for [worker.Expectation].StreamIdle is ended.
 //
 // # Side requests

@@ -86,7 +86,7 @@ type entry struct {
 	state    entryState
 	flows    bool   // a stream whose first output was reported
 	wanted   bool   // Resume was called while a message of the stream was being handled
-	unwanted bool   // nobody wants the rest of the stream
+	unwanted bool   // the rest of the stream is not wanted
 	overdue  bool   // the worker had been silent for too long when the stream was last looked at
 	need     uint64 // capacity that NEED_MORE asked for, or input bytes that found no room
 }
@@ -125,7 +125,7 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 	concurrency := int(min(max(hello.Concurrency, 1), ringEntries-2))
 	queue, depth := newSideQueue(e, hello.Capabilities, specs), min(e.Depth+concurrency-1, ringEntries)
 	if mode&wire.ModeStreams != 0 {
-		depth = concurrency // a stream would wait behind another one for nobody knows how long
+		depth = concurrency // a stream behind another one would wait for a time that is not known
 	}
 	entries := depth
 	if mode&wire.ModeParameters != 0 {

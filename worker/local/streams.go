@@ -67,7 +67,7 @@ func (r *Replica) resumeOrWaitLocked(e *entry) {
 	r.growLocked()
 }
 
-// resumeLocked sends GRANT for a stream in the gateway's turn, or DISCARD if nobody wants the rest. It reports false, and changes nothing, if there
+// resumeLocked sends GRANT for a stream in the gateway's turn, or DISCARD if the rest is not wanted. It reports false, and changes nothing, if there
 // is no room for the outputs.
 func (r *Replica) resumeLocked(e *entry) bool {
 	if e.unwanted {

@@ -257,8 +257,7 @@ func TestManyStreams(t *testing.T) {
 	all.Wait()
 }
 
-// When a client leaves, the model's generator is closed and its place is free for others. Clients that do not read hold the
-// model back, and not the gateway's memory.
+// When a client leaves, the model's generator is closed and its place is free for others.
 func TestClientsThatLeaveStreams(t *testing.T) {
 	t.Parallel()
 	g, marks := serveStreams(t)

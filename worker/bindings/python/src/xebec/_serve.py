@@ -64,8 +64,8 @@ def serve(
     A model with ``stream: true`` in its manifest answers in streams. predict is then a generator function, plain or
     async: it is called for each query alone, with a batch of one whose arrays are its own, and yields one output after
     the other. Each is what predict would return for that query; a single value may leave out the batch's axis. A stream
-    has a thread of its own, or a task for ``async def``; up to ``concurrency`` (16) are open. When nobody wants the rest
-    the generator is closed.
+    has a thread of its own, or a task for ``async def``; up to ``concurrency`` (16) are open. When the rest is
+    not wanted, the generator is closed.
 
     step: predict(batch) of one query returns the state of a new sequence. step(states) is called again and again with
     the states of all running sequences, up to ``concurrency`` (62), which join and leave between two calls. It returns

@@ -299,7 +299,7 @@ class Generators(Streams):
         for _ in self._threads:
             self._todo.put(None)
         for thread in self._threads:
-            thread.join(1)  # one may be busy with a stream that nobody wants
+            thread.join(1)  # one may be busy with a stream that was cancelled
 
 
 class AsyncGenerators(Streams):
