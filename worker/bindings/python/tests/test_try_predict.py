@@ -64,6 +64,19 @@ def test_a_refused_query_is_its_output():
     assert isinstance(got[1], xebec.Error) and str(got[1]) == "negative" and got[1].code == "invalid_input"
 
 
+def test_several_outputs_query_by_query():
+    """With several outputs, predict may return a list with a dict, a tuple or an Error for each query."""
+
+    def predict(batch):
+        return [(7, [1.5, 2]), {"b": [0, 1], "a": 8}, xebec.Error("no")][: len(batch)]
+
+    outputs = {"a": "int64[]", "b": "float32[2]"}
+    got = xebec.try_predict(predict, [1, 2], inputs="int64[]", outputs=outputs)
+    assert got["a"].tolist() == [7, 8] and got["b"].tolist() == [[1.5, 2], [0, 1]]
+    got = xebec.try_predict(predict, [1, 2, 3], inputs="int64[]", outputs=outputs)
+    assert list(got["a"])[:2] == [7, 8] and isinstance(got["a"][2], xebec.Error) and isinstance(got["b"][2], xebec.Error)
+
+
 def test_async_predict():
     async def predict(batch):
         return batch * 2

@@ -183,16 +183,27 @@ class Model:
             return [returned[name] for name in names]
         if len(names) == 1:
             return [returned]
-        if isinstance(returned, list) and returned and all(isinstance(item, dict) for item in returned):
-            raise BadOutput(
-                f"predict returned a list of {len(returned)} dicts; "
-                f"expected one dict with the keys {names}, whose values hold all queries'"
-            )
+        if isinstance(returned, list) and returned:
+            rows = [self._row(i, item) for i, item in enumerate(returned)]
+            return [list(column) for column in zip(*rows)]
         if not isinstance(returned, tuple) or len(returned) != len(names):
             raise BadOutput(
-                f"predict returned {describe(returned)}; expected a dict with the keys {names}, or a tuple in this order"
+                f"predict returned {describe(returned)}; expected a dict with the keys {names}, or a tuple in this order, "
+                "or a list with one of both for each query"
             )
         return list(returned)
+
+    def _row(self, i: int, item: Any) -> Sequence[Any]:
+        """The outputs of one query in the declared order, from item i of a list that predict returned. An Error stands in
+        each column."""
+        names = self._out_names
+        if isinstance(item, dict) and item.keys() == set(names):
+            return [item[name] for name in names]
+        if isinstance(item, tuple) and len(item) == len(names):
+            return item
+        if isinstance(item, Error):
+            return [item] * len(names)
+        raise BadOutput(f"predict returned a list whose item {i} is {describe(item)}; expected a dict with the keys {names}, or a tuple in this order")
 
 
 def _errors_in(values: list[Any], n: int) -> dict[int, Error]:
