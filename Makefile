@@ -14,6 +14,7 @@ DATA      ?= build/demo-data
 LISTEN    ?= 127.0.0.1:1337
 ADMIN     ?= 127.0.0.1:1338
 BENCHARGS ?=
+MODELARGS ?=
 SOAKARGS  ?=
 SEED      ?=
 SEEDS     ?= 5000
@@ -29,7 +30,7 @@ export GO PYTHON
 .PHONY: help
 help: ## list the targets
 	@echo 'Xebec: make <target>'
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo 'Variables: PYTHON=python3.12  FUZZTIME=20s  SEED=7  LISTEN=127.0.0.1:1337  ADMIN=127.0.0.1:1338  BENCHARGS="-pairs 5"'
 
 .PHONY: run
@@ -51,6 +52,10 @@ test: need-go ## all tests: Go with the race detector, allocations, Python, the 
 .PHONY: check
 check: need-go demo ## before a commit: format, vet, linter, import rules, short tests
 	@.ci/check.sh '$(GOLANGCI)'
+
+.PHONY: test-models
+test-models: need-go ## models of real libraries (xgboost, ONNX Runtime, pandas, …) against the libraries themselves
+	@.ci/models.sh $(MODELARGS)
 
 .PHONY: race
 race: need-go need-cc ## Go tests with the race detector only

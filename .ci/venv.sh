@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# venv.sh: makes build/venv, the Python environment of the demo and of the tests, with the pinned requirements and the worker binding
-# built from this tree. Does nothing if both are up to date: two stamp files hold the checksums of their inputs.
+# venv.sh [DIRECTORY REQUIREMENTS…]: makes a Python environment with the pinned requirements and the worker binding built from this tree; by
+# default build/venv, that of the demo and of the tests. Does nothing if both are up to date: two stamp files hold the checksums of their inputs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-venv=build/venv
+venv=${1:-build/venv}
 requirements=(deploy/demo/requirements.txt .ci/requirements-test.txt gateway/cmd/xebec/apptest/requirements.txt)
+(($# < 2)) || requirements=("${@:2}")
 binding=worker/bindings/python
 
 python=$(.ci/need.sh python)
@@ -18,7 +19,7 @@ offline() {
 
 want=$({ "$python" -c 'import sys; print(sys.version, sys.base_prefix)'; cat "${requirements[@]}"; } | sha256sum)
 if [[ ! -x $venv/bin/python || $(cat "$venv/requirements.sum" 2>/dev/null) != "$want" ]]; then
-	echo "==> creating $venv with $("$python" --version) and pinned numpy, scikit-learn (a minute)"
+	echo "==> creating $venv with $("$python" --version) and what ${requirements[*]} name (a minute)"
 	rm -rf "$venv"
 	"$python" -m venv "$venv"
 	pip install --quiet --only-binary numpy,scipy,scikit-learn "${requirements[@]/#/--requirement=}" || offline "the pinned requirements"

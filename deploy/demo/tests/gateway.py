@@ -1,4 +1,4 @@
-"""Runs a gateway that serves the demo for the tests: the real program with real workers, on free ports."""
+"""Runs a gateway for the tests: the real program with real workers, on free ports. It serves the demo unless told otherwise."""
 
 import os
 import signal
@@ -26,14 +26,15 @@ def free_address():
 class Gateway:
     """Use it as a context manager; `functions` and `admin` are host:port."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, config=ROOT / "deploy" / "demo"):
+        self.config = config
         self.functions, self.admin = free_address(), free_address()
         self.log = directory / "gateway.log"
         self.data = directory / "data"
 
     def __enter__(self):
         self.data.mkdir()
-        command = [PROGRAM, "serve", "--config", ROOT / "deploy" / "demo", "--listen", self.functions, "--admin", self.admin]
+        command = [PROGRAM, "serve", "--config", self.config, "--listen", self.functions, "--admin", self.admin]
         command += ["--python", sys.executable, "--data-dir", self.data]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen([str(word) for word in command], cwd=ROOT, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
