@@ -59,7 +59,7 @@ type RolloutSpec struct {
 
 // GuardSpec bounds how much worse the version that is rolled out may be. A field that is 0 has its default.
 type GuardSpec struct {
-	// MinFeedback is how many answers of each of the two versions must have feedback before the roll-out can end.
+	// MinFeedback is how many answers of each of the two versions must have feedback before the new one can be promoted.
 	MinFeedback int `json:"min_feedback,omitempty" field:"min=1"`
 	// MaxErrorIncrease bounds how much higher the new version's mean loss, and its part of failed queries, may be: 0.02
 	// is two in a hundred.

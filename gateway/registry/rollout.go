@@ -45,16 +45,20 @@ func (v Verdict) String() string {
 
 // Required certainty of a verdict.
 const (
-	// boundZ is the distance of a bound in standard errors. The judge looks repeatedly and stops at the first
-	// convincing look: a test that is wrong once in forty looks (z = 2) is wrong sooner or later. Looks share their
+	// falseAlarm bounds the probability that each of four statements is ever wrong, however long a roll-out lasts: the mean losses and the
+	// failure rates of both versions lie within their intervals. A version that is no worse than the guard permits is therefore rolled back
+	// for its losses or its failures in at most one of a hundred roll-outs, whatever share of the queries it gets.
+	falseAlarm = 0.0025
+	// boundZ is the distance of a bound in standard errors where a version is promoted, and of percentiles. The judge looks repeatedly and
+	// stops at the first convincing look: a test that is wrong once in forty looks (z = 2) is wrong sooner or later. Looks share their
 	// data, so they are not independent. The data roughly doubles from one look to the next that counts as independent,
 	// which is ten times between the first 30 answers and 30,000. At z = 3 one look is wrong once in 740 times, ten
 	// looks once in 74 at most. The margin of the guard makes this much rarer from a few hundred answers on.
 	boundZ = 3
-	// minJudged is how many answers of the new version must be judged before it can be found worse, whatever the guard
-	// says: with fewer, the mean loss is not normally distributed.
-	minJudged = 30 //xebec:limit judged answers before a version can be found worse
-	// minQueries is the same limit for failures, which need no feedback.
+	// minJudged is how many answers of the new version must be judged before it can be found worse, whatever the intervals say: the first
+	// few may all come from one user.
+	minJudged = 10 //xebec:limit judged answers before a version can be found worse
+	// minQueries is the same limit for failures, which need no feedback and come by whole batches.
 	minQueries = 50 //xebec:limit answers before a version can be found to fail more
 	// minTimed is how many answers a 99th percentile needs. Of 200 it is the third slowest; of fewer, any pause can
 	// determine it.
@@ -74,13 +78,16 @@ const (
 )
 
 // Judge compares the two versions of a roll-out. It returns Retreat as soon as one of three measures shows that the new
-// version is worse than the guard permits: its mean loss (when guard.MinFeedback of its answers, and at least 30, were
-// judged), its failure rate (of at least 50 queries), or its 99th percentile (of at least 200 answers of each version).
+// version is worse than the guard permits: its mean loss (of at least 10 judged answers), its failure rate (of at least 50 queries), or its
+// 99th percentile (of at least 200 answers of each version).
 // It returns Advance when guard.MinFeedback answers of each were judged, neither losses nor failure rates differ by
 // more than permitted with certainty, and the percentile, if known, is within the guard. The reason is one sentence
 // with the numbers, the new version's first.
 //
-// Means are compared by Welch's unequal variances (B. L. Welch, Biometrika 34, 1947) with the normal approximation, and
+// A loss or a failure rate is worse if the lower bound of the new version's, less the upper bound of the old version's, is more than the
+// guard permits. The bounds are those of [interval], which hold at all times at once: Judge may be called after each answer.
+//
+// To promote, means are compared by Welch's unequal variances (B. L. Welch, Biometrika 34, 1947) with the normal approximation, and
 // with bounds at three standard errors because there are many looks. Each variance is that of the sample plus one
 // observation of 0 and one of 1, as in Agresti and Caffo (The American Statistician 54, 2000), and at least that of a
 // sample without failures. Otherwise no error in thirty answers would be certainty. For n observations without
@@ -94,13 +101,13 @@ const (
 func Judge(g api.GuardSpec, old, new Arm) (Verdict, string) {
 	g = withDefaults(g)
 	failures := comparison{"failure rate", "queries", share(old), share(new)}
-	if failures.new.n >= minQueries && failures.lowerBound() > g.MaxErrorIncrease {
-		return Retreat, failures.reason(g.MaxErrorIncrease, "least", failures.lowerBound())
+	if bound := failures.lowerBound(); failures.new.n >= minQueries && bound > g.MaxErrorIncrease {
+		return Retreat, failures.reason(g.MaxErrorIncrease, "least", bound)
 	}
 	losses := comparison{"mean loss", "answers", loss(old), loss(new)}
 	need := float64(g.MinFeedback)
-	if losses.new.n >= max(need, minJudged) && losses.lowerBound() > g.MaxErrorIncrease {
-		return Retreat, losses.reason(g.MaxErrorIncrease, "least", losses.lowerBound())
+	if bound := losses.lowerBound(); losses.new.n >= minJudged && bound > g.MaxErrorIncrease {
+		return Retreat, losses.reason(g.MaxErrorIncrease, "least", bound)
 	}
 	timed := old.Timed >= minTimed && new.Timed >= minTimed && positive(old.P99) && positive(new.P99)
 	bound := old.P99 * (1 + g.MaxP99Increase)
@@ -150,9 +157,9 @@ func withDefaults(g api.GuardSpec) api.GuardSpec {
 	return g
 }
 
-// sample is a mean and the square of its standard error.
+// sample is a sum of observations from 0 to 1, their mean and the square of its standard error.
 type sample struct {
-	n, mean, variance float64
+	n, sum, mean, variance float64
 }
 
 // loss returns the sample of losses, or an empty one if the sums cannot be those of losses from 0 to 1.
@@ -174,7 +181,7 @@ func share(a Arm) sample {
 func estimate(n, sum, squares float64) sample {
 	mean := (sum + 1) / (n + 2)
 	variance := max((squares+1)/(n+2)-mean*mean, (n+1)/((n+2)*(n+2))) / (n + 2)
-	return sample{n, sum / max(n, 1), variance}
+	return sample{n, sum, sum / max(n, 1), variance}
 }
 
 // comparison is one measure of both versions.
@@ -184,11 +191,18 @@ type comparison struct {
 }
 
 func (c comparison) difference() float64 { return c.new.mean - c.old.mean }
-func (c comparison) margin() float64     { return boundZ * math.Sqrt(c.new.variance+c.old.variance) }
 
-// lowerBound and upperBound are the bounds of the increase from the old to the new version.
-func (c comparison) lowerBound() float64 { return c.difference() - c.margin() }
-func (c comparison) upperBound() float64 { return c.difference() + c.margin() }
+// lowerBound is that of the increase from the old to the new version, at all times at once.
+func (c comparison) lowerBound() float64 {
+	new, _ := interval(c.new.n, c.new.sum, falseAlarm)
+	_, old := interval(c.old.n, c.old.sum, falseAlarm)
+	return new - old
+}
+
+// upperBound is that of the increase, at three standard errors.
+func (c comparison) upperBound() float64 {
+	return c.difference() + boundZ*math.Sqrt(c.new.variance+c.old.variance)
+}
 
 func (c comparison) reason(allowed float64, which string, bound float64) string {
 	return fmt.Sprintf("%s %.3g over %.0f %s against %.3g over %.0f: %+.3f (at %s %+.3f), allowed %+.3g",

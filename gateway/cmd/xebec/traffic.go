@@ -86,7 +86,7 @@ func (e *trafficEdit) flags(cmd *cobra.Command) {
 	f.StringVar(&e.shadow, "shadow", "", "VERSION=PERCENT of the queries to compare")
 	f.StringVar(&e.rollout, "rollout", "", "version to move the answers to, as feedback allows")
 	f.StringVar(&e.policy, "policy", api.PolicyExp3, "policy of the roll-out: "+strings.Join(api.RolloutPolicies, ", "))
-	f.IntVar(&e.minFeedback, "min-feedback", api.DefaultMinFeedback, "answers of each version that need feedback before the roll-out can end")
+	f.IntVar(&e.minFeedback, "min-feedback", api.DefaultMinFeedback, "answers of each version that need feedback before the new one can be promoted")
 	f.Float64Var(&e.maxErrorIncrease, "max-error-increase", api.DefaultMaxErrorIncrease, "how much higher the mean loss and the failure rate of the new version may be")
 	f.Float64Var(&e.maxP99Increase, "max-p99-increase", api.DefaultMaxP99Increase, "how much longer the P99 of the new version may be; 0.5 means 50% longer")
 	f.StringArrayVar(&e.labels, "label", nil, "LABEL=VERSION, or LABEL= to remove the label; may be repeated")
