@@ -46,8 +46,9 @@ func (v Verdict) String() string {
 // Required certainty of a verdict.
 const (
 	// falseAlarm bounds the probability that each of four statements is ever wrong, however long a roll-out lasts: the mean losses and the
-	// failure rates of both versions lie within their intervals. A version that is no worse than the guard permits is therefore rolled back
-	// for its losses or its failures in at most one of a hundred roll-outs, whatever share of the queries it gets.
+	// failure rates of both versions lie within their intervals. The probability that a version that is no worse than the guard permits is
+	// ever rolled back for its losses or its failures is therefore at most 1 %, whatever share of the queries it gets, if answers fail
+	// and are wrong independently of each other.
 	falseAlarm = 0.0025
 	// boundZ is the distance of a bound in standard errors where a version is promoted, and of percentiles. The judge looks repeatedly and
 	// stops at the first convincing look: a test that is wrong once in forty looks (z = 2) is wrong sooner or later. Looks share their

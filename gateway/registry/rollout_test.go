@@ -36,6 +36,7 @@ func TestJudge(t *testing.T) {
 		{"possibly much worse", api.GuardSpec{}, arm(36, 900), arm(6, 30), Undecided, "judged answers: 30 against 900"},
 		{"at least ten answers are needed", api.GuardSpec{}, arm(0, 900), arm(9, 9), Undecided, "judged answers: 9 against 900"},
 		{"ten answers are enough", api.GuardSpec{}, arm(0, 900), arm(10, 10), Retreat, "mean loss 1 over 10 answers against 0 over 900: +1.000 (at least +0.451), allowed +0.02"},
+		{"ten answers against 19 times as many with errors", api.GuardSpec{}, arm(38, 190), arm(10, 10), Retreat, "mean loss 1 over 10 answers against 0.2 over 190"},
 		{"ten answers against few", api.GuardSpec{}, arm(2, 10), arm(10, 10), Undecided, "judged answers: 10 against 10"},
 		{"worse, possibly within the guard", api.GuardSpec{MaxErrorIncrease: 0.3}, arm(36, 900), arm(78, 250), Undecided, "(at most +0.362), allowed +0.3"},
 		{"worse, certainly within the guard", api.GuardSpec{MaxErrorIncrease: 0.3}, arm(3600, 90000), arm(7800, 25000), Advance, "(at most +0.281), allowed +0.3"},

@@ -2,10 +2,10 @@ package registry
 
 import "math"
 
-// interval returns bounds of the mean of observations from 0 to 1, of which there are n with this sum. Together over all n, they miss the
-// mean with probability alpha at most: whoever looks after each observation, and stops when it likes, is deceived no more often. The
-// observations may be of any distribution on [0, 1]; each must have this mean whatever the earlier ones were, so that it does not matter
-// which version was asked when, nor how often.
+// interval returns bounds of the mean of observations from 0 to 1, of which there are n with this sum. The probability that the bounds miss
+// the mean for any n, now or later, is at most alpha. A caller may therefore look after each observation and stop whenever it likes. The
+// observations may be of any distribution on [0, 1]. Each must have this mean whatever the earlier ones were; which version was asked
+// when, and how often, then does not matter.
 //
 // This is a confidence sequence: the means p that a bet against p would not have refuted. A bet on the next observation x multiplies a
 // fortune by θ^x (1−θ)^(1−x) / (p^x (1−p)^(1−x)), whose expectation is at most 1 if p is the mean: it is convex in x, and 1 for
@@ -16,7 +16,7 @@ import "math"
 // which exceeds 1/alpha at any time with probability alpha at most (Ville's inequality). The mixture is that of H. Robbins (Statistical
 // methods related to the law of the iterated logarithm, Annals of Mathematical Statistics 41, 1970); for bounded observations see S. Howard,
 // A. Ramdas, J. McAuliffe and J. Sekhon (Time-uniform, nonparametric, nonasymptotic confidence sequences, Annals of Statistics 49, 2021),
-// section 3, the sub-Bernoulli case; the prior is that of R. Krichevsky and V. Trofimov.
+// the sub-Bernoulli case; the prior is that of R. Krichevsky and V. Trofimov.
 func interval(n, sum, alpha float64) (low, high float64) {
 	if n <= 0 {
 		return 0, 1
@@ -54,7 +54,7 @@ func logBeta(a, b float64) float64 {
 	return x + y - z
 }
 
-// times is n·x, and 0 for no observations, whatever they would have cost.
+// times returns n·x. It is 0 for n = 0, also if x is infinite.
 func times(n, x float64) float64 {
 	if n == 0 {
 		return 0

@@ -44,7 +44,7 @@ const (
 // so the two processes may answer different mixtures. The rest is compared together.
 //
 // Failed answers are judged at each look, as those of a roll-out: the canary is worse when its rate of failures is, with certainty
-// (at most one wrong verdict in a hundred canaries), more than 2 percentage points above the old one's. [registry.Judge] has the source.
+// (for each endpoint at most one wrong verdict in a hundred canaries), more than 2 percentage points above the old one's. [registry.Judge] has the source.
 //
 // Latencies are judged at the end, by the sign test (Dixon and Mood, Journal of the American Statistical Association 41, 1946): the time
 // is cut into windows with at least 100 answers of each process, and in each one the 99th percentiles are compared. A pause of the

@@ -46,11 +46,12 @@ def pytest_terminal_summary(terminalreporter, config):
     path = config.getoption("--report")
     if path is None:
         return
-    rows = [
-        f"| {report.nodeid.split('::')[1].removeprefix('test_').replace('_', ' ')} | {outcome} | {'; '.join(f'{k} {v}' for k, v in report.user_properties)} |"
-        for outcome in ("passed", "failed", "error")
-        for report in terminalreporter.stats.get(outcome, [])
-    ]
+    rows = []
+    for outcome in ("passed", "failed", "error"):
+        for report in terminalreporter.stats.get(outcome, []):
+            name = report.nodeid.split("::")[1].removeprefix("test_").replace("_", " ")
+            measured = "; ".join(f"{k} {v}" for k, v in report.user_properties)
+            rows.append(f"| {name} | {outcome} | {measured} |")
     libraries = [line for line in (HERE / "requirements.txt").read_text().splitlines() if "==" in line]
     lines = {d.parent.name: len(d.read_text().splitlines()) for d in sorted(HERE.glob("*/model.py"))}
     Path(path).write_text(

@@ -203,7 +203,10 @@ class Model:
             return item
         if isinstance(item, Error):
             return [item] * len(names)
-        raise BadOutput(f"predict returned a list whose item {i} is {describe(item)}; expected a dict with the keys {names}, or a tuple in this order")
+        raise BadOutput(
+            f"predict returned a list whose item {i} is {describe(item)}; "
+            f"expected a dict with the keys {names}, or a tuple in this order"
+        )
 
 
 def _errors_in(values: list[Any], n: int) -> dict[int, Error]:
