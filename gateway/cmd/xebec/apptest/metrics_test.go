@@ -69,9 +69,10 @@ func TestMetricsAreClean(t *testing.T) {
 	}
 	g.raw("safe", "die")
 	g.awaitExits(1, "text", "exited")
-	g.await("the feedback to be counted", func(ctx context.Context) (bool, string) {
+	g.await("the feedback to be counted, and a plan of all that serves", func(ctx context.Context) (bool, string) {
 		m, err := g.scrape(ctx)
-		return err == nil && m.samples[`xebec_feedback_loss_count{candidate="right",function="all"}`] == 8, fmt.Sprint(err, m.samples)
+		planned := m.families["xebec_function_planned_share"] != "" && m.families["xebec_device_busy_ratio"] != ""
+		return err == nil && planned && m.samples[`xebec_feedback_loss_count{candidate="right",function="all"}`] == 8, fmt.Sprint(err, m.samples)
 	})
 	m := g.metrics() // it is linted
 	for family, kind := range map[string]string{
