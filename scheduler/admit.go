@@ -33,7 +33,7 @@ func (m *Machine) admit(it *Item) api.Code {
 		m.counters.QueueFull++
 		return api.Overloaded
 	case m.willMissDeadline(f, it):
-		if it.probe = m.probe(); !it.probe {
+		if it.probe = m.probe(it); !it.probe {
 			m.counters.RefusedEarly++
 			return api.Overloaded
 		}
@@ -80,6 +80,9 @@ func (m *Machine) makeRoom(bytes int) bool {
 // be taken.
 func (m *Machine) willMissDeadline(f *function, it *Item) bool {
 	left := int64(it.Deadline - m.now)
+	if it.Sticky != 0 {
+		return m.willMissAtHome(it)
+	}
 	if m.ready == 0 || left >= longDeadlineNanos {
 		return false
 	}
@@ -134,9 +137,12 @@ func (m *Machine) activeWeight() float64 {
 	return sum
 }
 
-// probe lets through one query per second and replica.
-func (m *Machine) probe() bool {
+// probe lets through one query per second and replica that may have it.
+func (m *Machine) probe(it *Item) bool {
 	for _, r := range m.replicas {
+		if it.Sticky != 0 && r != m.home(it.Sticky) {
+			continue
+		}
 		if r.open() && m.now-r.probedAt >= probeNanos {
 			r.probedAt = m.now
 			m.counters.Probes++

@@ -91,6 +91,7 @@ func (m *Machine) expireQueued() {
 			f = next
 		}
 	}
+	m.expireHomes()
 	for m.retries.first() <= m.now {
 		it := m.takeRetry()
 		code := api.DeadlineExceeded
@@ -113,11 +114,15 @@ func (m *Machine) ringLen() int {
 }
 
 func (m *Machine) expireLive(it *Item) {
-	code := api.DeadlineExceeded
+	m.dropLive(it, m.expiryCode(it))
+}
+
+// expiryCode is what a query is answered with that has waited until its deadline.
+func (m *Machine) expiryCode(it *Item) api.Code {
 	if m.ready == 0 && m.readySeenAt < it.acceptedAt {
-		code = api.NoReplica
+		return api.NoReplica
 	}
-	m.dropLive(it, code)
+	return api.DeadlineExceeded
 }
 
 // dropLive answers a waiting query. If it is still worth evaluating, it stays in the late queue.
@@ -135,7 +140,9 @@ func (m *Machine) dropLive(it *Item, code api.Code) {
 // at each outstanding batch.
 func (m *Machine) NextWake() api.Nanos {
 	at := min(m.earliest(), m.retries.first(), m.late.first(), m.holdUntil, m.followAt, m.hedging.dueAt)
+	at = min(at, m.homes.homeless.first())
 	for _, r := range m.replicas {
+		at = min(at, r.own.first())
 		for _, fl := range r.flights {
 			at = min(at, fl.due())
 		}

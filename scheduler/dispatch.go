@@ -37,7 +37,8 @@ func (m *Machine) Ready(now api.Nanos, a *Actions) {
 
 func (m *Machine) dispatch() {
 	m.holdUntil, m.followAt = api.Never, api.Never
-	for m.ready > 0 && m.queuedItems() > 0 {
+	m.dispatchHomes()
+	for m.ready > 0 && m.forAny() > 0 {
 		r := m.pickIdle()
 		if r == nil && m.retries.len() == 0 && m.live > 0 {
 			r = m.pickBusy() // queries that travel alone wait for an idle replica, and late ones are not urgent
@@ -45,10 +46,11 @@ func (m *Machine) dispatch() {
 		if r == nil {
 			break
 		}
-		if before := m.queuedItems(); !m.dispatchTo(r) && m.queuedItems() == before && !m.hasRejectedAll(r) {
+		if before := m.forAny(); !m.dispatchTo(r) && m.forAny() == before && !m.hasRejectedAll(r) {
 			break
 		}
 	}
+	m.dispatchHomes() // those that were less urgent than a query that travels alone
 	m.endTurn()
 }
 
@@ -105,7 +107,7 @@ func (m *Machine) heldUntil(r *replica) api.Nanos {
 
 // fills reports whether a batch for r could not grow by waiting.
 func (m *Machine) fills(r *replica) bool {
-	return m.live >= m.capOf(r) || m.liveBytes >= m.cfg.Batching.MaxBatchBytes
+	return m.live+r.own.len() >= m.capOf(r) || m.liveBytes >= m.cfg.Batching.MaxBatchBytes
 }
 
 // mayBegin reports whether r would begin a further batch at once. While a query waits that may have killed a replica, only

@@ -9,7 +9,7 @@ func (m *Machine) send(r *replica) bool {
 	fl := m.newFlight()
 	m.filled++
 	f := filling{fl: fl, seq: m.filled, limit: m.capOf(r), maxBytes: m.cfg.Batching.MaxBatchBytes}
-	if m.execution == Split && r.idle() && m.live > 0 {
+	if m.execution == Split && r.idle() && m.live > 0 && r.own.len() == 0 {
 		places := m.places()
 		f.limit = min(f.limit, (m.live+places-1)/places)
 	}
@@ -17,6 +17,12 @@ func (m *Machine) send(r *replica) bool {
 		f.replica, f.startsAt = r, m.now+api.Nanos(r.remaining(m.now))
 	}
 	start := m.round
+	// Sticky queries that wait for r have every second batch, and the places that the others leave over in the rest.
+	ownFirst := r.own.len() > 0 && (m.live == 0 || !r.ownLast)
+	r.ownLast = ownFirst
+	if ownFirst {
+		m.fillOwn(&f, r)
+	}
 	if len(r.shares) > 0 {
 		m.fill(&f, r)
 	}
@@ -25,6 +31,8 @@ func (m *Machine) send(r *replica) bool {
 	}
 	f.guests = len(r.shares) > 0
 	m.fill(&f, nil) // places that the shares leave over are open to all functions
+	f.guests = false
+	m.fillOwn(&f, r)
 	since := m.waitSince
 	for _, it := range m.deferred {
 		m.enqueue(m.functions[it.Function], it)
@@ -39,7 +47,7 @@ func (m *Machine) send(r *replica) bool {
 			m.round = start // no function has had a turn
 		}
 		m.waitSince = since
-		if m.queuedItems() > 0 {
+		if m.forAny() > 0 {
 			r.rejectedSeq, m.anyRejected = m.changeSeq, true
 		}
 		m.recycle(fl)
@@ -100,8 +108,8 @@ func (m *Machine) verdictFor(f *filling, it *Item) verdict {
 	}
 	p := &f.replica.profile
 	left := int64(it.Deadline - f.startsAt)
-	already := len(f.fl.items)
-	n := min(f.limit, already+m.live)
+	already, waiting := len(f.fl.items), m.live+f.replica.own.len()
+	n := min(f.limit, already+waiting)
 	switch {
 	case left >= longDeadlineNanos || left >= p.careful(n):
 		return inTime
@@ -121,7 +129,7 @@ func (m *Machine) verdictFor(f *filling, it *Item) verdict {
 			return deferQuery
 		}
 		return tooLate
-	case !f.guests && already+m.live > f.limit:
+	case !f.guests && already+waiting > f.limit:
 		if left < p.predict(n) {
 			return tooLate
 		}

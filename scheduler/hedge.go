@@ -149,7 +149,7 @@ func (m *Machine) hedgeable(r *replica, fl *flight) (from, n int) {
 		}
 	}
 	for _, it := range fl.items[from : from+n] {
-		if it.hedged || it.retried {
+		if it.hedged || it.retried || it.Sticky != 0 {
 			return 0, 0
 		}
 	}

@@ -51,7 +51,7 @@ func TestRandomHedges(t *testing.T) {
 func (w *world) lateBatch(t *rapid.T) {
 	ttl := api.Nanos(rapid.SampledFrom([]int64{0, 1e9}).Draw(t, "ttl"))
 	for range rapid.IntRange(1, 4).Draw(t, "count") {
-		w.arriveWith(t, w.functions[0], api.Nanos(rapid.SampledFrom([]int64{5e6, 20e6, 20e6, 5e9}).Draw(t, "slo")), ttl, 8)
+		w.arriveWith(t, w.functions[0], api.Nanos(rapid.SampledFrom([]int64{5e6, 20e6, 20e6, 5e9}).Draw(t, "slo")), ttl, 8, rapid.SampledFrom([]uint64{0, 0, 0, 1}).Draw(t, "kind"))
 	}
 	w.settle(t)
 	w.jump(t)

@@ -13,6 +13,10 @@ type ReplicaID uint64
 type Item struct {
 	api.Query
 	Owner Owner
+	// Sticky, unless it is 0, is the query's kind: queries of one kind go to one replica, as long as it takes batches. A full
+	// replica lets them wait. They are not sent twice; one that is tried again, because its replica died or its batch failed,
+	// may go to any replica.
+	Sticky uint64
 	// Link belongs to the driver from Submit to Released. A Machine never looks at it.
 	Link Link
 
@@ -27,6 +31,7 @@ type Item struct {
 	suspect    bool     // a replica died on its twin
 	probe      bool     // admitted, and evaluated, although a profile predicts that it will be late
 	hedged     bool     // sent twice
+	home       *replica // while place is atHome: whose queue it is in; nil for homeless
 	// While place is twinPending: how its own batch has ended.
 	outcome outcome
 	code    api.Code
@@ -80,7 +85,8 @@ type place uint8
 // The legal transitions: nowhere → queued | nowhere (refused); queued → inFlight | late | nowhere; late → inFlight |
 // nowhere; inFlight → nowhere | queued | late (its replica died before it began) | retrying (after it began) |
 // twinPending (its twin is still in a batch); twinPending → as inFlight, but not twinPending; retrying → inFlight |
-// nowhere. A twin is nowhere or inFlight.
+// nowhere. A twin is nowhere or inFlight. A sticky query is atHome where others are queued, and never late before it was in a
+// batch.
 const (
 	nowhere     place = iota
 	queued            // in its function's sub-queue, by deadline
@@ -88,4 +94,5 @@ const (
 	retrying          // lost with a replica; waits for a batch of its own
 	inFlight          // in a batch on a replica
 	twinPending       // its own batch has ended, its twin's has not
+	atHome            // sticky: in the queue of its home, by deadline
 )

@@ -22,6 +22,7 @@ type Machine struct {
 	late        queue   // answered items, by the time they expire
 	retries     queue   // items that must travel alone, by deadline
 	suspects    int     // how many of them may have killed a replica
+	homes       homes   // where sticky queries wait
 	bytes       int     // of the inputs of all waiting items
 	held        int     // items accepted and not released
 	waitSince   api.Nanos
@@ -61,6 +62,7 @@ type function struct {
 	skippedBy  uint64  // the batch (by filling.seq) for which its queries were skipped
 	shedding   float64 // sum of plan.Shed: at 1 a query is refused
 	queue      queue
+	atHome     int // sticky queries that wait
 	deficit    float64
 	prev, next *function // ring of functions that have queries waiting
 }
@@ -203,7 +205,7 @@ func (m *Machine) FreeBuffers() {
 		return
 	}
 	m.freeFlights, m.deferred, m.replicas, m.byID = nil, nil, nil, nil
-	m.late.heap, m.retries.heap = nil, nil
+	m.late.heap, m.retries.heap, m.homes = nil, nil, homes{}
 	for _, f := range m.functions {
 		if f != nil {
 			f.queue.heap = nil
@@ -284,6 +286,12 @@ func (m *Machine) Cancel(now api.Nanos, it *Item) {
 		if f.queue.len() == 0 {
 			m.leaveRing(f)
 		}
+	case atHome:
+		q := m.homeQueue(it)
+		q.removeAt(q.find(it.Deadline, it))
+		m.leaveHome(it)
+		m.finish(it, api.Cancelled)
+		return
 	case late:
 		m.late.removeAt(m.late.find(it.Expires, it))
 	case retrying:
@@ -304,6 +312,7 @@ func (m *Machine) Cancel(now api.Nanos, it *Item) {
 func (m *Machine) Close(now api.Nanos, code api.Code) {
 	m.tick(now)
 	m.closed, m.closeCode = true, code
+	m.closeHomes(code)
 	for m.cursor != nil {
 		m.finish(m.takeLive(m.cursor), code)
 	}
@@ -315,8 +324,12 @@ func (m *Machine) Close(now api.Nanos, code api.Code) {
 	}
 }
 
-// enqueue puts an item into its function's sub-queue.
+// enqueue puts an item into its function's sub-queue or, if it is sticky, into the queue of its home.
 func (m *Machine) enqueue(f *function, it *Item) {
+	if it.Sticky != 0 {
+		m.queueAtHome(it)
+		return
+	}
 	if m.live == 0 {
 		m.waitSince = m.now
 	}
@@ -375,7 +388,10 @@ func (m *Machine) answer(it *Item, code api.Code) {
 }
 
 // queuedItems is the number of items that wait.
-func (m *Machine) queuedItems() int { return m.live + m.late.len() + m.retries.len() }
+func (m *Machine) queuedItems() int { return m.forAny() + m.homes.waiting }
+
+// forAny is the number of items that wait for any replica.
+func (m *Machine) forAny() int { return m.live + m.late.len() + m.retries.len() }
 
 func (m *Machine) joinRing(f *function) {
 	if m.cursor == nil {

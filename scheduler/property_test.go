@@ -164,17 +164,18 @@ func (w *world) arriveOne(t *rapid.T) {
 	slo := api.Nanos(rapid.SampledFrom([]int64{0, 1e6, 5e6, 20e6, 20e6, 100e6, 5e9}).Draw(t, "slo"))
 	ttl := api.Nanos(rapid.SampledFrom([]int64{0, 0, 50e6, 1e9}).Draw(t, "ttl"))
 	bytes := rapid.IntRange(0, 60).Draw(t, "bytes")
-	w.arriveWith(t, rapid.SampledFrom(w.functions).Draw(t, "function"), slo, ttl, bytes)
+	kind := rapid.SampledFrom([]uint64{0, 0, 0, 1, 2, 3}).Draw(t, "kind")
+	w.arriveWith(t, rapid.SampledFrom(w.functions).Draw(t, "function"), slo, ttl, bytes, kind)
 }
 
-func (w *world) arriveWith(t *rapid.T, function int32, slo, ttl api.Nanos, bytes int) {
+func (w *world) arriveWith(t *rapid.T, function int32, slo, ttl api.Nanos, bytes int, kind uint64) {
 	tw := &queryPair{name: fmt.Sprintf("q%d", len(w.queries))}
 	for i := range w.m {
-		tw.items[i] = &Item{Query: api.Query{Function: function, Context: make([]byte, bytes), Arrived: w.now, Deadline: w.now + slo, Expires: w.now + max(slo, ttl)}}
+		tw.items[i] = &Item{Sticky: kind, Query: api.Query{Function: function, Context: make([]byte, bytes), Arrived: w.now, Deadline: w.now + slo, Expires: w.now + max(slo, ttl)}}
 		w.byQuery[&tw.items[i].Query] = tw
 		before := w.m[i].queuedItems()
 		w.m[i].Arrive(w.now, tw.items[i])
-		if tw.items[i].place == queued && (w.m[i].queuedItems() > w.cfg.MaxQueue || w.m[i].bytes > w.cfg.MaxQueueBytes && before > 0 && w.m[i].queuedItems() > 1) {
+		if place := tw.items[i].place; (place == queued || place == atHome) && (w.m[i].queuedItems() > w.cfg.MaxQueue || w.m[i].bytes > w.cfg.MaxQueueBytes && before > 0 && w.m[i].queuedItems() > 1) {
 			t.Fatalf("%s was admitted beyond the bounds: %d queries, %d bytes wait", tw.name, w.m[i].queuedItems(), w.m[i].bytes)
 		}
 	}
@@ -308,7 +309,7 @@ func (w *world) advance(t *rapid.T) {
 func (w *world) warmUp(t *rapid.T) {
 	for range knownSamples {
 		for range w.replicas {
-			w.arriveWith(t, w.functions[0], 5e9, 0, 8)
+			w.arriveWith(t, w.functions[0], 5e9, 0, 8, 0)
 			w.settle(t)
 		}
 		w.now += 1e6

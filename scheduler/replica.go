@@ -30,6 +30,8 @@ type replica struct {
 	overdueAt api.Nanos
 	probedAt  api.Nanos
 	sentAt    api.Nanos // when it got its last batch
+	own       queue     // sticky queries whose home it is, by deadline
+	ownLast   bool      // they go last in its next batch
 	// rejectedSeq is the Machine.changeSeq at which all waiting queries were too urgent for it. Until changeSeq
 	// changes, they still are.
 	rejectedSeq uint64
@@ -187,6 +189,7 @@ func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 	m.replicas = append(m.replicas, r)
 	m.ready++
 	m.reweigh()
+	m.rehome()
 }
 
 // SetConcurrency says, directly after ReplicaReady, that the replica evaluates n batches at once. Its depth grows by the
@@ -213,6 +216,7 @@ func (m *Machine) ReplicaDrain(now api.Nanos, id ReplicaID) {
 		m.replicaUnready()
 	}
 	r.draining = true
+	m.rehome()
 	m.reportDrained(r)
 }
 
@@ -335,6 +339,8 @@ func (m *Machine) ReplicaGone(now api.Nanos, id ReplicaID, begun func(batch uint
 	if r.open() {
 		m.replicaUnready()
 	}
+	r.leaving = true // it is no home any more
+	m.rehome()
 	delete(m.byID, id)
 	for i, other := range m.replicas {
 		if other == r {
@@ -439,6 +445,7 @@ func (m *Machine) kill(r *replica, reason string) {
 		m.replicaUnready()
 	}
 	r.leaving = true
+	m.rehome()
 	m.counters.Kills++
 	m.out.Kills = append(m.out.Kills, Kill{r.id, reason})
 }

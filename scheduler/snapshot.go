@@ -97,7 +97,7 @@ func (m *Machine) Snapshot(s *Snapshot) {
 	for i, f := range m.functions {
 		fs := FunctionSnapshot{Index: -1, Earliest: api.Never}
 		if f != nil {
-			fs = FunctionSnapshot{Index: int32(i), Weight: f.share(), Attached: f.weight, Queued: f.queue.len(), Earliest: f.queue.first(), Arrived: f.arrived, ArrivedBytes: f.bytes, Shed: f.plan.Shed}
+			fs = FunctionSnapshot{Index: int32(i), Weight: f.share(), Attached: f.weight, Queued: f.queue.len() + f.atHome, Earliest: f.queue.first(), Arrived: f.arrived, ArrivedBytes: f.bytes, Shed: f.plan.Shed}
 		}
 		functions = append(functions, fs)
 	}
@@ -121,7 +121,7 @@ func (m *Machine) Snapshot(s *Snapshot) {
 		replicas = append(replicas, rs)
 	}
 	*s = Snapshot{
-		Now: m.now, Queued: m.live, Late: m.late.len(), Retrying: m.retries.len(), QueuedBytes: m.bytes,
+		Now: m.now, Queued: m.live + m.homes.waiting, Late: m.late.len(), Retrying: m.retries.len(), QueuedBytes: m.bytes,
 		Held: m.held, Closed: m.closed, Execution: m.execution, NextWake: m.NextWake(), Counters: m.counters,
 		Functions: functions, Replicas: replicas,
 	}

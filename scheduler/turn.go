@@ -36,7 +36,7 @@ func (m *Machine) mayUseDevice(r *replica) bool {
 		case m.outstanding() == 0 && m.now < m.turn.until:
 			return true
 		}
-		n := min(m.live, m.capOf(r))
+		n := min(m.live+r.own.len(), m.capOf(r))
 		return m.now+api.Nanos(r.remaining(m.now)+r.profile.predict(n)) <= m.turn.until
 	}
 	if !m.turn.wanted {

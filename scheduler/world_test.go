@@ -88,7 +88,7 @@ func (w *world) dispatch(t *rapid.T, d Dispatch) {
 	for _, q := range d.Batch.Queries {
 		tw := w.byQuery[q]
 		if d.Hedge {
-			if q == &tw.items[0].Query || tw.batch == nil || tw.batch.alone || tw.batch.hedge || tw.hedged || tw.answered || tw.lost > 0 || q.Deadline <= w.now {
+			if q == &tw.items[0].Query || tw.batch == nil || tw.batch.alone || tw.batch.hedge || tw.hedged || tw.items[0].Sticky != 0 || tw.answered || tw.lost > 0 || q.Deadline <= w.now {
 				t.Fatalf("%s is sent twice: in a batch %v, before %v, answered %v, lost %d times", tw.name, tw.batch != nil, tw.hedged, tw.answered, tw.lost)
 			}
 			tw.hedged, tw.second = true, fl
@@ -106,6 +106,9 @@ func (w *world) dispatch(t *rapid.T, d Dispatch) {
 		}
 		if again && (len(d.Batch.Queries) > 1 || len(r.out) >= r.places) || tw.lost > 0 && len(r.out) > 0 {
 			t.Fatalf("%s was lost before and was not sent alone", tw.name)
+		}
+		if kind := tw.items[0].Sticky; kind != 0 && !again && !tw.answered && w.m[0].home(kind).id != d.Replica {
+			t.Fatalf("%s, of kind %d, was sent to replica %d: its home is %d", tw.name, kind, d.Replica, w.m[0].home(kind).id)
 		}
 		tw.batch = fl
 		fl.queries = append(fl.queries, tw)
@@ -210,6 +213,24 @@ func (w *world) check(t *rapid.T) {
 			bytes += e.it.bytes
 		}
 	}
+	sticky := len(m.homes.homeless.heap)
+	for _, e := range m.homes.homeless.heap {
+		bytes += e.it.bytes
+	}
+	if sticky > 0 && m.ready > 0 {
+		t.Fatalf("%d sticky queries wait for a replica while %d take batches", sticky, m.ready)
+	}
+	for _, r := range m.replicas {
+		sticky += r.own.len()
+		for _, e := range r.own.heap {
+			if bytes += e.it.bytes; m.home(e.it.Sticky) != r || e.it.home != r {
+				t.Fatalf("a query of kind %d waits for replica %d, which is not its home", e.it.Sticky, r.id)
+			}
+		}
+	}
+	if sticky != m.homes.waiting {
+		t.Fatalf("%d sticky queries wait, counted %d", sticky, m.homes.waiting)
+	}
 	if bytes != m.bytes {
 		t.Fatalf("%d bytes wait, counted %d", bytes, m.bytes)
 	}
@@ -223,8 +244,9 @@ func (w *world) check(t *rapid.T) {
 	for _, r := range w.replicas {
 		// On a shared device, waiting for a turn is not idling, and a turn that is nearly over begins no new batch.
 		idle := len(r.out) == 0 || len(r.out) < r.places && !r.out[len(r.out)-1].alone && m.suspects == 0
-		if !r.draining && !r.killed && idle && m.queuedItems() > 0 && m.holdUntil <= w.now && (!w.cfg.Shared || !w.wantsTurn && flights == 0) {
-			t.Fatalf("replica %d idles while %d queries wait", r.id, m.queuedItems())
+		waiting := m.forAny() + m.byID[r.id].own.len()
+		if !r.draining && !r.killed && idle && waiting > 0 && m.holdUntil <= w.now && (!w.cfg.Shared || !w.wantsTurn && flights == 0) {
+			t.Fatalf("replica %d idles while %d queries wait", r.id, waiting)
 		}
 	}
 	var ended uint64
