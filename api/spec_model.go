@@ -47,6 +47,9 @@ type ModelSpec struct {
 	// DefaultStreamIdle.
 	StreamIdle time.Duration `json:"stream_idle,omitempty" field:"positive"`
 	Queue      QueueSpec     `json:"queue"`
+	// Affinity is AffinityContext if queries with the same context go to the same replica; empty if any replica may have
+	// them.
+	Affinity string `json:"affinity,omitempty" field:"switch"`
 	// Cache is CacheOn, or CacheOff for a model whose outputs do not depend on its inputs alone.
 	Cache string `json:"cache,omitempty" field:"switch"`
 	// Cost is the cost of evaluating one query, in a unit that the operator chooses. Functions' budgets use the same
@@ -104,6 +107,10 @@ const (
 	CacheOff = "off"
 	CacheOn  = "on"
 )
+
+// AffinityContext is the affinity of a model whose replicas keep something for each context: a session's state, or its part of
+// a cache.
+const AffinityContext = "context"
 
 // Defaults of a model's spec.
 const (
@@ -237,7 +244,7 @@ func (m ModelSpec) WithDefaults() ModelSpec {
 	}
 	if m.Cache == "" {
 		m.Cache = CacheOn
-		if m.Stream {
+		if m.Stream || m.Affinity != "" {
 			m.Cache = CacheOff
 		}
 	}
@@ -271,6 +278,9 @@ func (m ModelSpec) Validate() error {
 	}
 	if m.Cache != CacheOff && m.Cache != CacheOn {
 		e.add("cache", "%q: expected %q or %q", m.Cache, CacheOff, CacheOn)
+	}
+	if m.Affinity != "" && m.Affinity != AffinityContext {
+		e.add("affinity", "%q: expected %q, or leave it out", m.Affinity, AffinityContext)
 	}
 	if m.Stream && m.Cache == CacheOn {
 		e.add("cache", "%q: streams are not cached; leave it out", m.Cache)

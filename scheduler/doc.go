@@ -129,6 +129,12 @@
 // ([Actions].WantTurn), gets one (TurnGranted), begins batches as long as they are expected to end within it, and
 // returns it when nothing is in flight. A [Device] assigns the turns by deficit round robin in time.
 //
+// # Sticky queries
+//
+// A query with [Item.Sticky] goes to the home of its kind, the replica that rendezvous hashing names, and waits in that replica's own queue, by
+// deadline. A replica with such queries serves them and the others in turns, batch by batch; left-over places go to either. Only the deadline counts
+// between sticky queries: weights per replica and function would cost each replica a round robin, for models that rarely have two functions.
+//
 // # Streams
 //
 // The first output of a stream ([Machine.FirstOutput]) answers its query, and BatchDone releases it. A replica holds as many streams as it evaluates at

@@ -5,6 +5,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/selection"
+	"github.com/zeebo/xxh3"
 )
 
 // choose decides which models the query asks. If it asks none, its code says why.
@@ -194,6 +195,9 @@ func (q *Query) ask(to *[]*member, model *Model, queue int32, candidate int) *me
 	m.alarmed.Store(alarmUnset)
 	m.ID, m.Function, m.Inputs, m.Context = q.ID, queue, q.Inputs, r.context
 	m.Stream, m.Parameters, m.Call = nil, r.parameters, r.call
+	if m.Sticky = 0; len(r.context) > 0 && model.Sticky.Load() {
+		m.Sticky = max(1, xxh3.Hash(r.context))
+	}
 	m.Arrived, m.Deadline = r.arrived, r.arrived+wait
 	m.Expires = max(m.Deadline, r.arrived+keep)
 	*to = append(*to, m)

@@ -80,6 +80,7 @@ func (d *Deployment) Spec() *api.ModelSpec { return d.current.Load() }
 func (d *Deployment) SetSpec(spec api.ModelSpec) {
 	d.current.Store(&spec)
 	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
+	d.model.Sticky.Store(spec.Affinity == api.AffinityContext)
 }
 
 // Lane is its queue.

@@ -71,6 +71,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	d.model.ColdStart, d.model.Streams = directColdStart, spec.Stream
 	d.model.Cache = h.Cache.Model()
 	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
+	d.model.Sticky.Store(spec.Affinity == api.AffinityContext)
 	d.model.Teach = d.teach
 	d.model.Reserve = d.reserve
 	d.model.Closed.Store(true)

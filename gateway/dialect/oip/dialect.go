@@ -102,7 +102,7 @@ func (s *service) infer(x dialect.Exchange) {
 		c.id = append(c.id[:0], c.parsed.ID...)
 		c.parsed.ID = c.id
 	}
-	if err := c.passParameters(); err != nil {
+	if err := c.passOptions(x.Header("Xebec-Context")); err != nil {
 		c.Refuse()
 		dialect.Fail(x, s.dialect, err)
 		return
@@ -116,15 +116,21 @@ func (s *service) infer(x dialect.Exchange) {
 	x.Submit(&c.Call)
 }
 
-// passParameters passes the request's parameters on, if there are some that are not the protocol's own.
-func (c *call) passParameters() error {
-	if len(c.parsed.Parameters) == 0 {
+// passOptions passes the request's parameters on, if there are some that are not the protocol's own, and its context: the
+// header's, or else the sequence's name.
+func (c *call) passOptions(context []byte) error {
+	if len(context) == 0 {
+		context = c.parsed.Sequence
+	}
+	if len(c.parsed.Parameters)+len(context) == 0 {
 		return nil
 	}
-	if err := c.SetParameters(c.parsed.Parameters); err != nil {
-		return err
+	if len(c.parsed.Parameters) > 0 {
+		if err := c.SetParameters(c.parsed.Parameters); err != nil {
+			return err
+		}
 	}
-	return c.SetContext(nil, nil)
+	return c.SetContext(context, nil)
 }
 
 // address finds the model, and reads the headers.

@@ -32,6 +32,8 @@ type Request struct {
 	Outputs []Output
 	// Parameters is the object "parameters" as it was sent, if it has members that are not the protocol's; else empty.
 	Parameters []byte
+	// Sequence is the parameter sequence_id, a string or an integer as it is written, which names the request's context; nil: there is none.
+	Sequence []byte
 	// TimeoutMicros is the request parameter "timeout", 0 if it is absent.
 	TimeoutMicros int64
 
@@ -70,7 +72,7 @@ const (
 // of more than maxQueries queries is refused before any is taken. After an error, which is an *api.Error, the result is
 // not valid, and the caller reclaims what the sink has returned.
 func (q *Request) Parse(body []byte, jsonLen int, sig *api.Signature, sink tensorjson.Sink, maxQueries int) error {
-	q.ID, q.Queries, q.Batched, q.Outputs, q.TimeoutMicros, q.Parameters = nil, 0, false, q.Outputs[:0], 0, nil
+	q.ID, q.Queries, q.Batched, q.Outputs, q.TimeoutMicros, q.Parameters, q.Sequence = nil, 0, false, q.Outputs[:0], 0, nil, nil
 	q.sig, q.sink, q.limit = sig, sink, maxQueries
 	q.rows, q.tensors, q.first, q.seen, q.members = q.rows[:0], q.tensors[:0], "", 0, 0
 	q.hasHeader, q.binaryDefault, q.binaryChosen = jsonLen != WholeBody, false, 0
@@ -149,6 +151,13 @@ func (q *Request) requestParameters() error {
 			r.Push("timeout")
 			if q.TimeoutMicros, err = r.Int64(); err == nil && q.TimeoutMicros < 0 {
 				err = r.Errorf("expected microseconds, 0 or more, found %d", q.TimeoutMicros)
+			}
+			r.Pop()
+		case "sequence_id":
+			others = true // models may ask for it
+			r.Push("sequence_id")
+			if q.Sequence, err = r.StringOrInteger(); string(q.Sequence) == "0" {
+				q.Sequence = nil // none, as in Triton's extension of the protocol
 			}
 			r.Pop()
 		default:

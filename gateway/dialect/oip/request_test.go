@@ -191,6 +191,17 @@ func TestParseOutputs(t *testing.T) {
 			t.Errorf("%s: id %q, %s", c.members, q.ID, diff)
 		}
 	}
+	for text, want := range map[string]string{`7`: "7", `"7"`: "7", `"user \u00fc"`: "user ü", `0`: "", `""`: "", `18446744073709551615`: "18446744073709551615"} {
+		q, _, err := parse(`{"parameters":{"sequence_id":`+text+`},`+inputs+`}`, WholeBody, fixed)
+		if err != nil || string(q.Sequence) != want || !strings.Contains(string(q.Parameters), "sequence_id") {
+			t.Errorf("sequence_id %s is read as %q with parameters %s (%v)", text, q.Sequence, q.Parameters, err)
+		}
+	}
+	for _, text := range []string{`1.5`, `true`, `[1]`, `null`} {
+		if _, _, err := parse(`{"parameters":{"sequence_id":`+text+`},`+inputs+`}`, WholeBody, fixed); err == nil || !strings.Contains(err.Error(), "parameters.sequence_id: expected a string or an integer") {
+			t.Errorf("sequence_id %s: %v", text, err)
+		}
+	}
 	q, _, err := parse(`{"parameters":{"timeout":1500,"priority":1},`+inputs+`}`, WholeBody, fixed)
 	if err != nil || q.TimeoutMicros != 1500 || q.ID != nil {
 		t.Errorf("timeout: got %+v, %v", q, err)

@@ -177,7 +177,7 @@ func (f *Feedback) member(it *FeedbackItem, name []byte) (err error) {
 		}
 	case "uid":
 		if present, err = f.beginMember(it, "uid", FeedbackContext); present {
-			it.Context, err = r.stringOrInteger()
+			it.Context, err = r.StringOrInteger()
 		}
 	default:
 		return r.Skip()

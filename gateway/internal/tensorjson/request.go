@@ -329,7 +329,7 @@ func (q *Request) salt() error {
 	if err != nil || !present {
 		return err
 	}
-	if q.Salt, err = r.stringOrInteger(); err != nil {
+	if q.Salt, err = r.StringOrInteger(); err != nil {
 		return err
 	}
 	r.Pop()
@@ -361,8 +361,8 @@ func (r *Reader) RawObject() ([]byte, error) {
 	return r.body[start:r.pos:r.pos], nil
 }
 
-// stringOrInteger reads a string's bytes or an integer's decimal digits, so that 7 and "7" give the same result.
-func (r *Reader) stringOrInteger() ([]byte, error) {
+// StringOrInteger reads a string's bytes or an integer's decimal digits, so that 7 and "7" give the same result.
+func (r *Reader) StringOrInteger() ([]byte, error) {
 	if r.Peek() == '"' {
 		return r.String()
 	}
