@@ -162,6 +162,10 @@ func (d *decoder) record(r *Record, s *Schema, c *cursor) error {
 	flags := c.u8()
 	r.Default = flags&flagDefault != 0
 	r.Confidence = math.Float64frombits(c.u64())
+	r.RequestID = nil
+	if flags&flagRequestID != 0 {
+		r.RequestID = c.text()
+	}
 	r.Context = c.text()
 	models := c.uvarint()
 	if models > maxModels {

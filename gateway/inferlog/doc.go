@@ -52,21 +52,21 @@
 // A file is named xebec-TIME-NUMBER.xlog, where TIME is when it was started (UTC, microseconds), so names sort in the
 // order of writing. All integers are little-endian; CRC is CRC-32C.
 //
-//	file:    "xebeclog" | version u32 = 2 | zero u32 | begun, Unix micros i64 | CRC of these 24 bytes u32 | frames
+//	file:    "xebeclog" | version u32 = 3 | zero u32 | begun, Unix micros i64 | CRC of these 24 bytes u32 | frames
 //	frame:   "XLF1" | kind u8 | zero 3 bytes | raw length u32 | stored length u32 | CRC of the stored bytes u32 |
 //	         CRC of these 20 bytes u32 | stored bytes: kind 1, one zstd frame; kind 2, one s2 block; kind 3, raw as it is
 //	raw:     entries, each: length u32 | kind u8 | the rest, in which numbers are varints unless their type is given
 //	schema:  kind 1 | stream | sample f64 | function | inputs | outputs; each of the latter two a count, and for each tensor
 //	         name | dtype u8 | rank | dimensions, signed
 //	query:   kind 2 | stream | id u64 | at, Unix micros i64 | took micros | code u8 | flags u8 (1 default output, 2 outputs
-//	         follow) | confidence f64 | context | models: a count, and of each name and version | inputs | outputs
+//	         follow, 4 the request's id follows) | confidence f64 | the request's id, if it follows | context | models: a count, and of each name and version | inputs | outputs
 //	feedback: kind 3 | stream | id u64 | at i64 | what u8 (1 label, 2 correct, 3 loss) | loss f64 | label | context
 //
 // A string is a length and bytes. A value is its dimensions (a count and that many numbers; none if the schema
 // determines them) and its data (a length and bytes, as in [api.Value]). A schema comes before the first entry of its
 // stream in the same frame.
 //
-// Version 1, which is also read, had only frames of kind 1.
+// Versions 1 and 2, which are also read, had no request ids; version 1 had only frames of kind 1.
 //
 // # What it never does
 //

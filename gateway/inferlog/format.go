@@ -24,7 +24,7 @@ const (
 
 const (
 	// formatVersion is the version that is written; older ones are also read. In format 1 all frames are zstd.
-	formatVersion    = 2
+	formatVersion    = 3
 	fileHeaderBytes  = 28
 	frameHeaderBytes = 24
 
@@ -36,8 +36,9 @@ const (
 	entryQuery    = 2
 	entryFeedback = 3
 
-	flagDefault = 1
-	flagOutputs = 2
+	flagDefault   = 1
+	flagOutputs   = 2
+	flagRequestID = 4 // since format 3
 )
 
 // maxStored is an upper bound of the compressed size of rawBytes.

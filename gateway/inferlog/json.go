@@ -13,7 +13,7 @@ import (
 
 // JSON appends the entry as one JSON object without line breaks. A query is
 //
-//	{"time", "function", "query_id", "context"?, "input", "output"?, "default", "models", "confidence"?, "code", "latency_ms"}
+//	{"time", "function", "query_id", "context"?, "request_id"?, "input", "output"?, "default", "models", "confidence"?, "code", "latency_ms"}
 //
 // where "input" has the form that callers send, and "output" that of answers. A feedback is
 //
@@ -49,6 +49,10 @@ func clampMicros(at int64) int64 {
 
 func (e *Entry) appendQuery(dst []byte) []byte {
 	r := &e.Record
+	if len(r.RequestID) > 0 {
+		dst = append(dst, `,"request_id":`...)
+		dst = tensorjson.AppendString(dst, r.RequestID)
+	}
 	dst = append(dst, `,"input":`...)
 	dst, _ = e.AppendInput(dst)
 	if len(r.Outputs) > 0 {

@@ -30,11 +30,11 @@ func TestJSON(t *testing.T) {
 	}{
 		{
 			Entry{Kind: KindQuery, Schema: digits, Record: *query(7)},
-			`{"time":"2026-01-02T03:04:05.123463Z","function":"digits","query_id":7,"context":"user-17","input":[0,1.5,-2,7],"output":7,"default":false,"models":["svm@3"],"confidence":0.75,"code":"ok","latency_ms":1.5}`,
+			`{"time":"2026-01-02T03:04:05.123463Z","function":"digits","query_id":7,"context":"user-17","request_id":"req-1","input":[0,1.5,-2,7],"output":7,"default":false,"models":["svm@3"],"confidence":0.75,"code":"ok","latency_ms":1.5}`,
 		},
 		{
 			Entry{Kind: KindQuery, Schema: digits, Record: *failed},
-			`{"time":"2026-01-02T03:04:05.123464Z","function":"digits","query_id":8,"input":[0,1.5,-2,8],"default":true,"models":[],"code":"deadline_exceeded","latency_ms":1.5}`,
+			`{"time":"2026-01-02T03:04:05.123464Z","function":"digits","query_id":8,"request_id":"req-1","input":[0,1.5,-2,8],"default":true,"models":[],"code":"deadline_exceeded","latency_ms":1.5}`,
 		},
 		{
 			Entry{Kind: KindQuery, Schema: text, Record: *words},

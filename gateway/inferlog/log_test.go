@@ -79,7 +79,7 @@ func drawRecord(t *rapid.T, s *Schema) *Record {
 	r := &Record{
 		ID: rapid.Uint64().Draw(t, "id"), AtMicros: rapid.Int64().Draw(t, "at"), TookMicros: rapid.Int64Range(0, math.MaxInt64).Draw(t, "took"),
 		Code: api.Code(rapid.Byte().Draw(t, "code")), Default: rapid.Bool().Draw(t, "default"),
-		Confidence: rapid.SampledFrom([]float64{0, 0.25, 1, math.NaN()}).Draw(t, "confidence"), Context: rapid.SliceOfN(rapid.Byte(), 0, 9).Draw(t, "context"),
+		Confidence: rapid.SampledFrom([]float64{0, 0.25, 1, math.NaN()}).Draw(t, "confidence"), RequestID: rapid.SliceOfN(rapid.Byte(), 0, 9).Draw(t, "request"), Context: rapid.SliceOfN(rapid.Byte(), 0, 9).Draw(t, "context"),
 		Inputs: drawValues(t, s.Inputs),
 	}
 	for i := range rapid.IntRange(0, 3).Draw(t, "models") {

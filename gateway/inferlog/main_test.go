@@ -78,7 +78,7 @@ func copyOf(e *Entry) line {
 		return l
 	}
 	r := e.Record
-	r.Context, r.Models = slices.Clone(r.Context), slices.Clone(r.Models)
+	r.RequestID, r.Context, r.Models = slices.Clone(r.RequestID), slices.Clone(r.Context), slices.Clone(r.Models)
 	r.Inputs, r.Outputs = copyValues(r.Inputs), copyValues(r.Outputs)
 	l.Record = &r
 	return l
@@ -138,7 +138,7 @@ func int64s(all ...int64) []byte {
 // query returns a record of the function "digits".
 func query(id uint64) *Record {
 	return &Record{
-		ID: id, AtMicros: testTime.UnixMicro() + int64(id), TookMicros: 1500, Confidence: 0.75, Context: []byte("user-17"),
+		ID: id, AtMicros: testTime.UnixMicro() + int64(id), TookMicros: 1500, Confidence: 0.75, RequestID: []byte("req-1"), Context: []byte("user-17"),
 		Models: []api.ModelID{{Name: "svm", Version: "3"}},
 		Inputs: []api.Value{{Data: floats(0, 1.5, -2, float32(id))}}, Outputs: []api.Value{{Data: int64s(int64(id % 10))}},
 	}

@@ -20,8 +20,8 @@ type Record struct {
 	Default bool
 	// Confidence is from 0 to 1, or NaN if there is none.
 	Confidence float64
-	// Context is the caller's context; it may be empty.
-	Context []byte
+	// RequestID is the X-Request-Id of the request, Context the caller's context; they may be empty.
+	RequestID, Context []byte
 	// Models are the models whose answers counted, at most 64.
 	Models []api.ModelID
 	// Inputs and Outputs are in the order of the stream's specs. Outputs is empty if the query had no prediction.
@@ -78,6 +78,9 @@ const (
 // size returns the number of bytes that appendRecord appends, for reserving room.
 func (r *Record) size(stream uint64) int {
 	n := fixedQuery + uvarintSize(stream) + uvarintSize(uint64(max(r.TookMicros, 0))) + textSize(len(r.Context)) + uvarintSize(uint64(len(r.Models)))
+	if len(r.RequestID) > 0 {
+		n += textSize(len(r.RequestID))
+	}
 	for i := range r.Models {
 		n += textSize(len(r.Models[i].Name)) + textSize(len(r.Models[i].Version))
 	}
@@ -141,8 +144,14 @@ func appendRecord(dst []byte, stream uint64, r *Record) []byte {
 	if len(r.Outputs) > 0 {
 		flags |= flagOutputs
 	}
+	if len(r.RequestID) > 0 {
+		flags |= flagRequestID
+	}
 	dst = append(dst, byte(r.Code), flags)
 	dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(r.Confidence))
+	if len(r.RequestID) > 0 {
+		dst = appendText(dst, r.RequestID)
+	}
 	dst = appendText(dst, r.Context)
 	dst = binary.AppendUvarint(dst, uint64(len(r.Models)))
 	for i := range r.Models {

@@ -36,6 +36,9 @@ func (r *Request) log(took api.Nanos) {
 			ID: q.ID, AtMicros: at, TookMicros: int64(took) / 1000, Code: q.Code, Default: q.Code != api.OK && fn.Default != nil,
 			Confidence: q.Confidence, Context: r.context, Inputs: q.Inputs, Models: rec.Models[:0],
 		}
+		if r.call != nil {
+			rec.RequestID = r.call.RequestID
+		}
 		if q.Code == api.OK {
 			rec.Outputs = q.Outputs
 		}
@@ -44,7 +47,7 @@ func (r *Request) log(took api.Nanos) {
 			rec.Models = append(rec.Models, m.ID)
 		}
 		fn.Log.Add(rec)
-		rec.Context, rec.Inputs, rec.Outputs = nil, nil, nil
+		rec.RequestID, rec.Context, rec.Inputs, rec.Outputs = nil, nil, nil, nil
 	}
 }
 

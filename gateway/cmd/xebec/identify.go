@@ -62,9 +62,10 @@ func (c *cli) readCredentials() {
 	}
 }
 
-// trusted prepares the client for a request to either port: a TLS port is verified with the certificates of --ca.
+// trusted prepares the client for a request to either port: a TLS port is verified with the certificates of --ca, and is shown
+// --client-cert if it asks for one.
 func (c *cli) trusted(req *http.Request) error {
-	if c.ca == "" || req.URL.Scheme != "https" {
+	if c.ca+c.clientCert+c.clientKey == "" || req.URL.Scheme != "https" {
 		return nil
 	}
 	c.credentials.trust.Do(func() { c.credentials.trustError = c.trust() })
@@ -81,21 +82,34 @@ func (c *cli) caller() string {
 	return callerName(user, host)
 }
 
-// trust makes the client verify TLS ports with the certificates of --ca.
+// trust makes the client verify TLS ports with the certificates of --ca, and show its own.
 func (c *cli) trust() error {
-	text, err := c.readInput(c.ca, maxCABytes)
-	if err != nil {
-		return fmt.Errorf("--ca: %w", err)
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.ca != "" {
+		text, err := c.readInput(c.ca, maxCABytes)
+		if err != nil {
+			return fmt.Errorf("--ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return fmt.Errorf("--ca %s: the file has no certificate: expected PEM, -----BEGIN CERTIFICATE-----", c.ca)
+		}
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return fmt.Errorf("--ca %s: the file has no certificate: expected PEM, -----BEGIN CERTIFICATE-----", c.ca)
+	if (c.clientCert == "") != (c.clientKey == "") {
+		return usagef("--client-cert and --client-key need each other: the certificate is public, the key proves that it is yours")
+	}
+	if c.clientCert != "" {
+		pair, err := tls.LoadX509KeyPair(c.clientCert, c.clientKey)
+		if err != nil {
+			return fmt.Errorf("--client-cert %s, --client-key %s: %w: expected a certificate and its key, each in PEM", c.clientCert, c.clientKey, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
 	}
 	transport, ok := c.http.Transport.(*http.Transport)
 	if !ok {
-		return fmt.Errorf("--ca cannot be used with a transport of type %T", c.http.Transport)
+		return fmt.Errorf("--ca and --client-cert cannot be used with a transport of type %T", c.http.Transport)
 	}
-	transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	transport.TLSClientConfig = config
 	return nil
 }
 
@@ -131,11 +145,14 @@ type untrustedError struct{ error }
 func notTrusted(err error, ca string) error {
 	var verification *tls.CertificateVerificationError
 	var header tls.RecordHeaderError
+	var op *net.OpError
 	switch {
 	case errors.As(err, &verification) && ca == "":
 		return &untrustedError{fmt.Errorf("the gateway's certificate is not trusted: %w: --ca FILE names the certificates to trust", verification.Err)}
 	case errors.As(err, &verification):
 		return &untrustedError{fmt.Errorf("the gateway's certificate is not trusted: %w: is --ca %s right?", verification.Err, ca)}
+	case errors.As(err, &op) && op.Op == "remote error": // an alert of TLS
+		return &untrustedError{fmt.Errorf("the gateway refused the TLS connection: %w: if it wants clients' certificates, --client-cert FILE and --client-key FILE show one that its --client-ca has signed", op.Err)}
 	case errors.As(err, &header):
 		return &untrustedError{fmt.Errorf("the address does not speak TLS: %w: should it be http:// instead of https://?", header)}
 	}

@@ -39,14 +39,16 @@ type cli struct {
 	getenv   func(string) string
 
 	admin, server string
-	// tokenFile has the token for the admin port, ca the certificates that a TLS port is verified with.
-	tokenFile, ca string
-	now           func() time.Time
-	pollEvery     time.Duration
-	http          *http.Client
-	credentials   credentials
-	signals       chan os.Signal // of a gateway, since the start of the program; may be nil
-	unread        sync.Once      // warns that a list is not complete
+	// tokenFile has the token for the admin port, ca the certificates that a TLS port is verified with, clientCert and clientKey what
+	// it is shown.
+	tokenFile, ca         string
+	clientCert, clientKey string
+	now                   func() time.Time
+	pollEvery             time.Duration
+	http                  *http.Client
+	credentials           credentials
+	signals               chan os.Signal // of a gateway, since the start of the program; may be nil
+	unread                sync.Once      // warns that a list is not complete
 }
 
 // usageError is a command line that was not understood.
@@ -102,6 +104,8 @@ Start a gateway with "xebec serve", then declare a model with "xebec deploy DIR"
 	root.PersistentFlags().StringVar(&c.server, "server", c.env("XEBEC_SERVER", defaultServer), "address of the gateway's function port (XEBEC_SERVER)")
 	root.PersistentFlags().StringVar(&c.tokenFile, "token-file", c.env("XEBEC_TOKEN_FILE", ""), "file with the token for the admin port (XEBEC_TOKEN_FILE)")
 	root.PersistentFlags().StringVar(&c.ca, "ca", c.env("XEBEC_CA", ""), "file with the certificates to trust at https:// addresses, instead of the system's (XEBEC_CA)")
+	root.PersistentFlags().StringVar(&c.clientCert, "client-cert", c.env("XEBEC_CLIENT_CERT", ""), "certificate that is shown to https:// addresses that want one, PEM (XEBEC_CLIENT_CERT)")
+	root.PersistentFlags().StringVar(&c.clientKey, "client-key", c.env("XEBEC_CLIENT_KEY", ""), "the key of --client-cert, PEM (XEBEC_CLIENT_KEY)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w: see %q", err, cmd.CommandPath()+" --help")
 	})

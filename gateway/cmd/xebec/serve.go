@@ -113,8 +113,8 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			if err := process.Conceal(); err != nil {
 				return err
 			}
-			if cmd.Flags().Changed("token-file") || cmd.Flags().Changed("ca") {
-				return usagef("--token-file and --ca are for commands that call a gateway: serve takes --admin-token-file, --admin-cert and --admin-key")
+			if flags := cmd.Flags(); flags.Changed("token-file") || flags.Changed("ca") || flags.Changed("client-cert") || flags.Changed("client-key") {
+				return usagef("--token-file, --ca, --client-cert and --client-key are for commands that call a gateway: serve takes --admin-token-file, --admin-cert and --admin-key")
 			}
 			if !cmd.Flags().Changed("store") {
 				cfg.Store = c.getenv("XEBEC_STORE")

@@ -16,6 +16,7 @@ type logged struct {
 	Function string   `json:"function"`
 	QueryID  uint64   `json:"query_id"`
 	Context  string   `json:"context"`
+	Request  string   `json:"request_id"`
 	Input    *int     `json:"input"`
 	Output   *int     `json:"output"`
 	Models   []string `json:"models"`
@@ -88,7 +89,7 @@ func TestInferenceLogIsReplayed(t *testing.T) {
 	g.apply(number("m", "echo"), function("f", "m", "slo: 60s", "log: {sample: 1}"), function("silent", "m", "slo: 60s"))
 	const queries = 60
 	for i := range queries {
-		a := g.ask("f", i, "", "Xebec-Context", fmt.Sprintf("user %d", i%3))
+		a := g.ask("f", i, "", "Xebec-Context", fmt.Sprintf("user %d", i%3), "X-Request-Id", fmt.Sprintf("request-%d", i))
 		label := i
 		if i%4 == 3 {
 			label = 0 // for a quarter of the queries another output is right
@@ -104,7 +105,7 @@ func TestInferenceLogIsReplayed(t *testing.T) {
 	}
 	ids := map[uint64]int{}
 	for i, l := range q {
-		if l.Function != "f" || *l.Input != i || l.Output == nil || *l.Output != i || len(l.Models) != 1 || l.Models[0] != "m@1" || l.Code != "ok" || l.Context != fmt.Sprintf("user %d", i%3) || l.Time == "" {
+		if l.Function != "f" || *l.Input != i || l.Output == nil || *l.Output != i || len(l.Models) != 1 || l.Models[0] != "m@1" || l.Code != "ok" || l.Context != fmt.Sprintf("user %d", i%3) || l.Request != fmt.Sprintf("request-%d", i) || l.Time == "" {
 			t.Errorf("query %d is logged as %+v", i, l)
 		}
 		ids[l.QueryID] = i

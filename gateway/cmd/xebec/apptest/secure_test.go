@@ -381,6 +381,13 @@ func TestFunctionPortOverTLS(t *testing.T) {
 	if got, err := predict(client(&http2, pair), "https://"+g.functions); err != nil || !strings.HasPrefix(got, "HTTP/2.0 200") {
 		t.Errorf("a client with a certificate: %v, %s", err, got)
 	}
+	invoke := func(args ...string) result {
+		return g.xebec(append([]string{"invoke", "f", "--server", "https://" + g.functions, "--ca", cert, "--input", `"hello"`}, args...)...)
+	}
+	invoke().wants(t, "invoke without a certificate", 1, "", "--client-cert FILE and --client-key FILE")
+	invoke("--client-cert", cert).wants(t, "invoke without a key", 2, "", "need each other")
+	invoke("--client-cert", cert, "--client-key", cert).wants(t, "invoke with a wrong key", 1, "", "each in PEM")
+	invoke("--client-cert", cert, "--client-key", key).wants(t, "invoke", 0, `{"b64":"aGVsbG8="}`, "")
 
 	g = serve(t, "--config", files)
 	if got, err := predict(client(&clear), "http://"+g.functions); err != nil || !strings.HasPrefix(got, "HTTP/2.0 200") {
