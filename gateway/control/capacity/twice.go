@@ -13,13 +13,14 @@ import (
 // old one says before whether there is room for both, and the new one starts at least as many as the old one has, because it has
 // seen no query yet that would tell how many are needed.
 
-// Replicas is how many replicas each version has that answers queries and is awake. One that crashes has none.
+// Replicas is how many replicas each version has that answers queries. One without a replica that is ready has none, however many it
+// is about to have: a process that takes over must not wait for what this one has not got.
 func (c *Capacity) Replicas() map[api.ModelID]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	counts := map[api.ModelID]int{}
 	for _, st := range c.order {
-		if !st.fixed && st.set > 0 && st.m.scaled.Load() && !st.m.version.Crashing() {
+		if !st.fixed && st.set > 0 && st.m.scaled.Load() && st.m.model.Ready.Load() > 0 && !st.m.version.Crashing() {
 			counts[st.m.id] = st.set
 		}
 	}

@@ -66,6 +66,11 @@ func TestKeepAtLeast(t *testing.T) {
 	if got := b.Replicas(); len(got) != 2 || got[id("sleeper")] != 2 || got[id("steady")] != 3 {
 		t.Errorf("Replicas returns %v", got)
 	}
+	steady.model.Ready.Add(-3)
+	if got := b.Replicas(); len(got) != 1 || got[id("sleeper")] != 2 {
+		t.Errorf("while no replica of steady is ready, Replicas returns %v", got)
+	}
+	steady.model.Ready.Add(3)
 	if got := b.Failing(); got != "" {
 		t.Errorf("nothing fails: %s", got)
 	}
