@@ -5,16 +5,19 @@ import "testing"
 // TestFixed: a version's signature and what it runs never change; the other fields may.
 func TestFixed(t *testing.T) {
 	base := ModelSpec{
-		Name: "m", Version: "1", Inputs: []TensorSpec{{"x", Float32, []int64{4}}}, Outputs: []TensorSpec{{"y", Int64, nil}},
+		Name: "m", Version: "1", Inputs: []TensorSpec{{Name: "x", DType: Float32, Shape: []int64{4}}}, Outputs: []TensorSpec{{Name: "y", DType: Int64}},
 		Run: RunSpec{Command: []string{"a", "b"}, Env: map[string]EnvValue{"A": {Value: "b"}}}, Python: ".venv", Device: "gpu0",
 	}
 	for _, c := range []struct {
 		want   string
 		change func(*ModelSpec)
 	}{
-		{"inputs", func(m *ModelSpec) { m.Inputs = []TensorSpec{{"x", Float32, []int64{5}}} }},
-		{"inputs", func(m *ModelSpec) { m.Inputs = []TensorSpec{{"z", Float32, []int64{4}}}; m.Device = "" }},
-		{"outputs", func(m *ModelSpec) { m.Outputs = []TensorSpec{{"y", Int32, nil}} }},
+		{"inputs", func(m *ModelSpec) { m.Inputs = []TensorSpec{{Name: "x", DType: Float32, Shape: []int64{5}}} }},
+		{"inputs", func(m *ModelSpec) {
+			m.Inputs = []TensorSpec{{Name: "z", DType: Float32, Shape: []int64{4}}}
+			m.Device = ""
+		}},
+		{"outputs", func(m *ModelSpec) { m.Outputs = []TensorSpec{{Name: "y", DType: Int32}} }},
 		{"outputs", func(m *ModelSpec) { m.Outputs = append(m.Outputs, TensorSpec{Name: "z"}) }},
 		{"run", func(m *ModelSpec) { m.Run.Command = []string{"a"} }},
 		{"run", func(m *ModelSpec) { m.Run.Env = map[string]EnvValue{"A": {Value: "c"}} }},
@@ -28,7 +31,7 @@ func TestFixed(t *testing.T) {
 			m.Validation = &ValidateSpec{Queries: "q"}
 			m.Dir = "/elsewhere"
 		}},
-		{"", func(m *ModelSpec) { m.Outputs = []TensorSpec{{"y", Int64, []int64{}}} }},
+		{"", func(m *ModelSpec) { m.Outputs = []TensorSpec{{Name: "y", DType: Int64, Shape: []int64{}}} }},
 	} {
 		other := base
 		c.change(&other)

@@ -199,7 +199,7 @@ func (f *FunctionSpec) Refs() []string {
 }
 
 // CheckCandidates checks the function's models against each other. Callers do not know which model answers, and answers
-// are combined and compared, so all models must have the same inputs (names, types, shapes and order) and the same
+// are combined and compared, so all models must have the same inputs (names, types, shapes, media types and order) and the same
 // outputs (the name of a single output does not matter). candidates is indexed like [FunctionSpec.Refs] and has the
 // versions that each reference may mean; an entry may be empty if none is known. [FunctionSpec.CheckModel] checks
 // whether a model fits the function. The error is nil or [FieldErrors] with paths of the function.
@@ -239,6 +239,8 @@ func differs(a, b []TensorSpec, anyName bool) string {
 	}
 	for i := range a {
 		switch {
+		case a[i].Media != b[i].Media:
+			return fmt.Sprintf("%s has media %q, not %q", b[i].Name, b[i].Media, a[i].Media)
 		case a[i].DType == b[i].DType && slices.Equal(a[i].Shape, b[i].Shape) && (anyName || a[i].Name == b[i].Name):
 		case anyName:
 			return fmt.Sprintf("%s, not %s", b[i], a[i])

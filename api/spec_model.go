@@ -197,7 +197,7 @@ func (m *ModelSpec) SameSignature(other *ModelSpec) bool {
 
 func sameTensors(a, b []TensorSpec) bool {
 	return slices.EqualFunc(a, b, func(x, y TensorSpec) bool {
-		return x.Name == y.Name && x.DType == y.DType && slices.Equal(x.Shape, y.Shape)
+		return x.Name == y.Name && x.DType == y.DType && x.Media == y.Media && slices.Equal(x.Shape, y.Shape)
 	})
 }
 
@@ -325,6 +325,7 @@ func validateTensors(e *FieldErrors, path string, specs []TensorSpec) bool {
 			seen[t.Name] = i
 		}
 		total += validateTensor(e, at, t)
+		e.check(at+".media", t.checkMedia(path == "inputs"))
 	}
 	if len(*e) == before && total > MaxItemBytes {
 		e.add(path, "take %d bytes a query together: expected at most %d", total, int64(MaxItemBytes))

@@ -88,7 +88,7 @@ func TestLossForms(t *testing.T) {
 }
 
 func TestLossForOutputs(t *testing.T) {
-	one := func(d DType) []TensorSpec { return []TensorSpec{{"y", d, []int64{2}}} }
+	one := func(d DType) []TensorSpec { return []TensorSpec{{Name: "y", DType: d, Shape: []int64{2}}} }
 	two := append(one(Float32), one(Float64)...)
 	for _, c := range []struct {
 		loss    LossSpec
@@ -119,13 +119,13 @@ func TestLossFitsTheOutputs(t *testing.T) {
 		outputs []TensorSpec
 		want    string
 	}{
-		{LossSpec{}, []TensorSpec{{"y", Bytes, nil}}, ""},
-		{LossSpec{Kind: LossAbsolute}, []TensorSpec{{"y", Int8, nil}}, ""},
-		{LossSpec{Kind: LossAbsolute}, []TensorSpec{{"y", Bytes, nil}}, "loss: absolute needs one output of numbers: model digits-svm@1 has bytes[]"},
-		{LossSpec{Kind: LossSquared}, []TensorSpec{{"y", Float32, nil}, {"z", Float32, nil}}, "loss: squared needs one output of numbers: model digits-svm@1 has 2 outputs"},
-		{LossSpec{Scale: 2}, []TensorSpec{{"y", Bool, nil}}, "loss: scale and tolerance need one output of numbers: model digits-svm@1 has bool[]"},
-		{LossSpec{Scale: 2}, []TensorSpec{{"y", Int64, nil}}, "loss: scale and tolerance need a kind, absolute or squared, where the output is whole numbers (model digits-svm@1: int64[])"},
-		{LossSpec{Scale: 2}, []TensorSpec{{"y", Float64, nil}}, ""},
+		{LossSpec{}, []TensorSpec{{Name: "y", DType: Bytes}}, ""},
+		{LossSpec{Kind: LossAbsolute}, []TensorSpec{{Name: "y", DType: Int8}}, ""},
+		{LossSpec{Kind: LossAbsolute}, []TensorSpec{{Name: "y", DType: Bytes}}, "loss: absolute needs one output of numbers: model digits-svm@1 has bytes[]"},
+		{LossSpec{Kind: LossSquared}, []TensorSpec{{Name: "y", DType: Float32}, {Name: "z", DType: Float32}}, "loss: squared needs one output of numbers: model digits-svm@1 has 2 outputs"},
+		{LossSpec{Scale: 2}, []TensorSpec{{Name: "y", DType: Bool}}, "loss: scale and tolerance need one output of numbers: model digits-svm@1 has bool[]"},
+		{LossSpec{Scale: 2}, []TensorSpec{{Name: "y", DType: Int64}}, "loss: scale and tolerance need a kind, absolute or squared, where the output is whole numbers (model digits-svm@1: int64[])"},
+		{LossSpec{Scale: 2}, []TensorSpec{{Name: "y", DType: Float64}}, ""},
 	} {
 		m := validModel()
 		m.Outputs = c.outputs
@@ -137,7 +137,7 @@ func TestLossFitsTheOutputs(t *testing.T) {
 
 func TestShadowsHaveTheSameSignature(t *testing.T) {
 	a, b := validModel().WithDefaults(), validModel().WithDefaults()
-	b.Name, b.Inputs = "b", []TensorSpec{{"input", Float64, []int64{64}}}
+	b.Name, b.Inputs = "b", []TensorSpec{{Name: "input", DType: Float64, Shape: []int64{64}}}
 	f := FunctionSpec{Name: "f", Models: []string{"digits-svm"}, Shadow: map[string]float64{"c": 0.1, "b@1": 0.1}}.WithDefaults()
 	if diff := cmp.Diff([]string{"digits-svm", "b@1", "c"}, f.Refs()); diff != "" {
 		t.Fatal(diff)

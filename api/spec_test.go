@@ -101,7 +101,7 @@ func TestModelValidation(t *testing.T) {
 		{"overflow with 0", func(m *ModelSpec) { m.Inputs[0].Shape = []int64{1 << 30, 1 << 30, 0} }, ""},
 		{"rank", func(m *ModelSpec) { m.Inputs[0].Shape = make([]int64, 17) }, "inputs[0].shape: has 17 dimensions: expected at most 16"},
 		{"total", func(m *ModelSpec) {
-			m.Outputs = []TensorSpec{{"a", Uint8, []int64{1 << 30}}, {"b", Uint8, []int64{1}}}
+			m.Outputs = []TensorSpec{{Name: "a", DType: Uint8, Shape: []int64{1 << 30}}, {Name: "b", DType: Uint8, Shape: []int64{1}}}
 		}, "outputs: take 1073741825 bytes a query together"},
 		{"no command", func(m *ModelSpec) { m.Run.Command = nil }, "run.command: is empty: expected the program"},
 		{"empty command", func(m *ModelSpec) { m.Run.Command = []string{""} }, "run.command[0]: is empty"},
@@ -290,8 +290,10 @@ func TestSeveralErrorsAtOnce(t *testing.T) {
 }
 
 func TestDefaultFitsTheModel(t *testing.T) {
-	one := func(d DType, shape ...int64) []TensorSpec { return []TensorSpec{{"output", d, shape}} }
-	two := []TensorSpec{{"label", Int64, nil}, {"score", Float32, []int64{2}}}
+	one := func(d DType, shape ...int64) []TensorSpec {
+		return []TensorSpec{{Name: "output", DType: d, Shape: shape}}
+	}
+	two := []TensorSpec{{Name: "label", DType: Int64}, {Name: "score", DType: Float32, Shape: []int64{2}}}
 	for _, c := range []struct {
 		json    string
 		outputs []TensorSpec
@@ -361,9 +363,13 @@ func TestCandidatesHaveTheSameSignature(t *testing.T) {
 	}
 	a, b := variant("a", nil), variant("b", nil)
 	two := func(name, first, second string) *ModelSpec {
-		return variant(name, func(m *ModelSpec) { m.Outputs = []TensorSpec{{first, Int64, nil}, {second, Float32, nil}} })
+		return variant(name, func(m *ModelSpec) {
+			m.Outputs = []TensorSpec{{Name: first, DType: Int64}, {Name: second, DType: Float32}}
+		})
 	}
-	newer := variant("b", func(m *ModelSpec) { m.Version, m.Inputs = "2", []TensorSpec{{"input", Float32, []int64{65}}} })
+	newer := variant("b", func(m *ModelSpec) {
+		m.Version, m.Inputs = "2", []TensorSpec{{Name: "input", DType: Float32, Shape: []int64{65}}}
+	})
 	for _, c := range []struct {
 		name       string
 		models     []string
@@ -383,7 +389,7 @@ func TestCandidatesHaveTheSameSignature(t *testing.T) {
 		{"versions of one candidate", []string{"b", "a"}, [][]*ModelSpec{{b, newer}, {a}}, "models[0]: model b@2 takes other inputs than b@1"},
 		{"type", []string{"a", "c"}, [][]*ModelSpec{{a}, {variant("c", func(m *ModelSpec) { m.Inputs[0].DType = Float64 })}}, "models[1]: model c@1 takes other inputs than a@1: input float64[64], not input float32[64]"},
 		{"name", []string{"a", "c"}, [][]*ModelSpec{{a}, {variant("c", func(m *ModelSpec) { m.Inputs[0].Name = "x" })}}, "x float32[64], not input float32[64]"},
-		{"number", []string{"x", "a", "c"}, [][]*ModelSpec{nil, {a}, {variant("c", func(m *ModelSpec) { m.Inputs = append(m.Inputs, TensorSpec{"y", Bool, nil}) })}}, "models[2]: model c@1 takes other inputs than a@1: 2 tensors, not 1"},
+		{"number", []string{"x", "a", "c"}, [][]*ModelSpec{nil, {a}, {variant("c", func(m *ModelSpec) { m.Inputs = append(m.Inputs, TensorSpec{Name: "y", DType: Bool}) })}}, "models[2]: model c@1 takes other inputs than a@1: 2 tensors, not 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := validFunction()

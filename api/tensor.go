@@ -126,6 +126,9 @@ type TensorSpec struct {
 	Name  string  `json:"name"`
 	DType DType   `json:"dtype"`
 	Shape []int64 `json:"shape" need:"the dimensions of one query, [] for a single element"`
+	// Media is the media type of the bytes, such as image/png, or a range of them for an input, such as image/*. It is for
+	// [DType.Variable] types of shape []. A raw body of this type is the input, and an answer can have it. Workers do not see it.
+	Media string `json:"media,omitempty"`
 }
 
 // Fixed reports whether every query's data has the same number of bytes: the type is numeric and the shape has no -1.

@@ -437,6 +437,9 @@ func tensors(specs []api.TensorSpec) string {
 	all := make([]string, len(specs))
 	for i, t := range specs {
 		all[i] = t.Name + " " + t.String()
+		if t.Media != "" {
+			all[i] += " " + t.Media
+		}
 	}
 	return strings.Join(all, ", ")
 }

@@ -55,7 +55,7 @@ func sharedTensors(is, was []api.TensorSpec) []api.TensorSpec {
 	}
 	out := slices.Clone(is)
 	for i := range out {
-		out[i].Name, out[i].Shape = strings.Clone(out[i].Name), slices.Clone(out[i].Shape)
+		out[i].Name, out[i].Shape, out[i].Media = strings.Clone(out[i].Name), slices.Clone(out[i].Shape), strings.Clone(out[i].Media)
 	}
 	return out
 }
