@@ -20,14 +20,15 @@ var (
 	anyOfApp = []byte("application/*")
 )
 
-// prefersRaw reports whether a request with this Accept (RFC 9110, section 12.5.1) is answered with the output's bytes: if
-// application/octet-stream is named and its quality is higher than that of application/json, or equal to that of a range
-// that stands for JSON. Ranges alone mean JSON. An element whose quality is malformed is ignored.
-func prefersRaw(accept []byte) bool {
+// rawKind returns the media type of an answer to a request with this Accept (RFC 9110, section 12.5.1) if the answer is the
+// output's bytes, else "". media is the type that the model declares for its output, or "". The answer is the bytes if their type,
+// or a range such as image/* that has it, is named and its quality is higher than that of application/json, or equal to that of
+// a range that stands for JSON. Ranges that stand for JSON alone mean JSON. An element whose quality is malformed is ignored.
+func rawKind(accept []byte, media string) string {
 	if len(accept) == 0 {
-		return false
+		return ""
 	}
-	var raw, json, ranges int
+	var raw, declared, json, ranges int
 	for rest := accept; len(rest) > 0; {
 		var element []byte
 		element, rest, _ = bytes.Cut(rest, []byte(","))
@@ -41,9 +42,34 @@ func prefersRaw(accept []byte) bool {
 			json = max(json, q)
 		case bytes.Equal(name, anyType), bytes.EqualFold(name, anyOfApp):
 			ranges = max(ranges, q)
+		case inRange(name, media):
+			declared = max(declared, q)
 		}
 	}
-	return raw > json && raw >= ranges
+	best := max(raw, declared)
+	switch {
+	case best <= json || best < ranges:
+		return ""
+	case declared >= raw:
+		return media
+	}
+	return octetStream
+}
+
+// inRange reports whether an element of Accept is the media type or its range. media is in lower case.
+func inRange(name []byte, media string) bool {
+	if n := len(name) - 1; n > 0 && name[n] == '*' {
+		return n < len(media) && name[n-1] == '/' && bytes.EqualFold(name[:n], []byte(media[:n]))
+	}
+	return media != "" && bytes.EqualFold(name, []byte(media))
+}
+
+// outputMedia is the media type of the model's only output, or "".
+func (c *call) outputMedia() string {
+	if outputs := c.Model().Signature.Outputs; len(outputs) == 1 {
+		return outputs[0].Media
+	}
+	return ""
 }
 
 // quality returns the q of a media range's parameters in thousandths: 1000 without one, and 0 if it is malformed.
@@ -85,21 +111,21 @@ func (c *call) checkRaw() error {
 	const instead = "ask for application/json"
 	switch {
 	case c.parsed.Batch:
-		return api.Errorf(api.InvalidArgument, "Accept: an answer in %s is the output of one query, and this request has a batch: %s", octetStream, instead)
+		return api.Errorf(api.InvalidArgument, "Accept: an answer in %s is the output of one query, and this request has a batch: %s", c.raw, instead)
 	case len(outputs) != 1:
-		return api.Errorf(api.InvalidArgument, "Accept: an answer in %s is one output, and the model has %d: %s", octetStream, len(outputs), instead)
+		return api.Errorf(api.InvalidArgument, "Accept: an answer in %s is one output, and the model has %d: %s", c.raw, len(outputs), instead)
 	case !outputs[0].Fixed() && !(outputs[0].DType.Variable() && len(outputs[0].Shape) == 0):
-		return api.Errorf(api.InvalidArgument, "Accept: an answer in %s cannot show the dimensions of %s: %s", octetStream, outputs[0].String(), instead)
+		return api.Errorf(api.InvalidArgument, "Accept: an answer in %s cannot show the dimensions of %s: %s", c.raw, outputs[0].String(), instead)
 	}
 	return nil
 }
 
-// notAcceptable answers a request whose Accept cannot be met.
-func notAcceptable(x dialect.Exchange, err error) {
+// refuse answers a request whose media types, those of the body or those of Accept, cannot be served.
+func refuse(x dialect.Exchange, status int, err error) {
 	e := *dialect.Error(err)
 	e.RequestID = string(x.Header("X-Request-Id"))
 	var a dialect.Answer
-	a.Reset(406)
+	a.Reset(status)
 	a.Body = Dialect{}.AppendError(a.Body, &e)
 	x.Answer(&a)
 }
@@ -124,7 +150,7 @@ func (c *call) renderRaw() bool {
 	}
 	a := &c.Answer
 	a.Reset(200)
-	a.ContentType = octetStream
+	a.ContentType = c.raw
 	a.Body = append(a.Body, data...)
 	c.notes = strconv.AppendUint(c.notes[:0], q.ID, 10)
 	c.note("Xebec-Query-Id", 0)
@@ -184,8 +210,8 @@ func (c *call) appendExplanation(out []byte, q *query.Query) []byte {
 
 // rawAnswer is what a call keeps for answers that are not JSON.
 type rawAnswer struct {
-	// raw: the caller wants the output's bytes.
-	raw bool
+	// raw is the media type of an answer that is the output's bytes; empty: the caller wants another form.
+	raw string
 	// notes is the memory of the answer's fields.
 	notes    []byte
 	reader   tensorjson.Reader

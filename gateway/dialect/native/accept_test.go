@@ -10,7 +10,7 @@ import (
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
-func TestPrefersRaw(t *testing.T) {
+func TestRawKind(t *testing.T) {
 	for accept, want := range map[string]bool{
 		"":                                    false,
 		"*/*":                                 false,
@@ -33,19 +33,50 @@ func TestPrefersRaw(t *testing.T) {
 		",;,application/octet-stream;;q=1.000":                          true,
 		"application/octet-streams":                                     false,
 	} {
-		if got := prefersRaw([]byte(accept)); got != want {
+		if got := rawKind([]byte(accept), "") == octetStream; got != want {
 			t.Errorf("%q: %v, want %v", accept, got, want)
 		}
 	}
 }
 
-// FuzzPrefersRaw: any Accept is judged without a panic, and one that does not name the type means JSON.
-func FuzzPrefersRaw(f *testing.F) {
+// TestRawKindOfMedia: a declared media type is an answer like the bytes without a type, also by its range.
+func TestRawKindOfMedia(t *testing.T) {
+	for accept, want := range map[string]string{
+		"image/png":                         "image/png",
+		"IMAGE/PNG":                         "image/png",
+		"image/*":                           "image/png",
+		"image/jpeg":                        "",
+		"image/p":                           "",
+		"image*":                            "",
+		"audio/*":                           "",
+		"*/*":                               "",
+		"image/png;q=0.5, */*":              "",
+		"image/png, application/json;q=0.9": "image/png",
+		"image/png, application/json":       "",
+		"image/png;q=0, */*":                "",
+		"application/octet-stream":          octetStream,
+		"application/octet-stream, image/png;q=0.9": octetStream,
+		"application/octet-stream, image/png":       "image/png",
+		"image/avif,image/webp,image/*,*/*;q=0.8":   "image/png",
+		"text/html,application/xml;q=0.9,*/*;q=0.8": "",
+		"application/json;q=0.2,image/png;q=0.201":  "image/png",
+	} {
+		if got := rawKind([]byte(accept), "image/png"); got != want {
+			t.Errorf("%q: %q, want %q", accept, got, want)
+		}
+	}
+}
+
+// FuzzRawKind: any Accept is judged without a panic, and one that does not name the type means JSON.
+func FuzzRawKind(f *testing.F) {
 	f.Add("application/octet-stream;q=0.5, */*;q=0.1")
 	f.Add(";q=,application/octet-stream;q=1.")
 	f.Fuzz(func(t *testing.T, accept string) {
-		if prefersRaw([]byte(accept)) && !strings.Contains(strings.ToLower(accept), octetStream) {
+		if rawKind([]byte(accept), "") != "" && !strings.Contains(strings.ToLower(accept), octetStream) {
 			t.Errorf("%q means bytes", accept)
+		}
+		if rawKind([]byte(accept), "image/png") == "image/png" && !strings.Contains(strings.ToLower(accept), "image/") {
+			t.Errorf("%q means an image", accept)
 		}
 	})
 }

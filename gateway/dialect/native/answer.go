@@ -20,7 +20,7 @@ func (c *call) Settled() api.Code {
 
 func (c *call) settled() api.Code {
 	n, code := c.Len(), c.Code()
-	if c.raw && c.renderRaw() {
+	if c.raw != "" && c.renderRaw() {
 		return code
 	}
 	failed := 0

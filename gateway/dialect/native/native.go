@@ -2,6 +2,7 @@ package native
 
 import (
 	"encoding/json"
+	"errors"
 	"sync"
 
 	"github.com/xebec-serving/xebec/api"
@@ -37,6 +38,8 @@ type call struct {
 	dialect.Call
 	service *service
 	parsed  tensorjson.Request
+	body    bodyKind
+	form    formReader
 	rawAnswer
 	flow *flow // of a model that answers in streams, else nil
 }
@@ -65,12 +68,19 @@ func (s *service) predict(x dialect.Exchange) {
 	}
 	if err := c.read(x); err != nil {
 		c.Refuse()
-		failBody(x, asJSON(x, err))
+		switch _, unsupported := errors.AsType[*mediaError](err); {
+		case unsupported:
+			refuse(x, 415, err)
+		case c.body == bodyJSON:
+			failBody(x, asJSON(x, err))
+		default:
+			dialect.Fail(x, Dialect{}, err)
+		}
 		return
 	}
 	if err := c.accept(x); err != nil {
 		c.Refuse()
-		notAcceptable(x, err)
+		refuse(x, 406, err)
 		return
 	}
 	x.Submit(&c.Call)
@@ -82,7 +92,7 @@ func (c *call) accept(x dialect.Exchange) error {
 	if c.Model().Streams {
 		return c.stream(x, accept)
 	}
-	if c.raw = prefersRaw(accept); c.raw {
+	if c.raw = rawKind(accept, c.outputMedia()); c.raw != "" {
 		return c.checkRaw()
 	}
 	return nil
@@ -102,10 +112,17 @@ func (c *call) address(x dialect.Exchange) error {
 
 // read reads the queries and the request's options.
 func (c *call) read(x dialect.Exchange) error {
+	kind := x.Header("Content-Type")
 	var err error
-	if isRaw(x.Header("Content-Type")) {
+	if c.body, err = bodyOf(kind, c.Model().Signature.Inputs); err != nil {
+		return err
+	}
+	switch c.body {
+	case bodyRaw:
 		err = c.readRaw(x.Body())
-	} else {
+	case bodyForm:
+		err = c.readForm(kind, x.Body())
+	default:
 		err = c.parsed.Parse(x.Body(), c.Model().Signature.Inputs, c)
 	}
 	if err != nil {

@@ -90,7 +90,7 @@ func (f *fixture) post(path, body string, header ...string) (*dialect.Answer, st
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if a.ContentType != octetStream && (!json.Valid(a.Body) || a.ContentType != dialect.JSON) {
+	if a.ContentType != octetStream && !strings.HasPrefix(a.ContentType, "image/") && (!json.Valid(a.Body) || a.ContentType != dialect.JSON) {
 		f.t.Errorf("%s is answered in %q with %s", body, a.ContentType, a.Body)
 	}
 	return a, string(a.Body)
@@ -192,7 +192,6 @@ func TestBytesWithoutTheirType(t *testing.T) {
 		name, kind, body, want string
 	}{
 		{"curl's default", "application/x-www-form-urlencoded", "\x89PNG\r\n", `(byte 0); the body is read as JSON, because its Content-Type is application/x-www-form-urlencoded` + hint},
-		{"a form", "multipart/form-data; boundary=x", "--x\r\n", `because its Content-Type is multipart/form-data` + hint},
 		{"none", "", "hello", `the body is read as JSON, because it has no Content-Type` + hint},
 		{"a long one", strings.Repeat("x", 100) + "/y", "hello", strings.Repeat("x", 64) + "…" + hint},
 		{"JSON", "application/json", "hello", `(byte 0)"`},

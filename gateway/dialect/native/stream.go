@@ -44,27 +44,27 @@ type flow struct {
 
 // stream prepares the call for a model that answers in streams.
 func (c *call) stream(x dialect.Exchange, accept []byte) error {
-	c.raw = false
+	c.raw = ""
 	if c.parsed.Batch {
 		return api.Errorf(api.InvalidArgument, "%s answers in streams, one input at a time: send a request for each input", c.Model().ID)
 	}
 	f := &flow{c: c}
 	if x.TakesParts() {
-		f.form = formOf(accept)
+		f.form, c.raw = formOf(accept, c.outputMedia())
 	}
 	if f.form == formRaw {
 		if out := c.Model().Signature.Outputs; len(out) != 1 || !out[0].DType.Variable() || len(out[0].Shape) > 0 {
-			return api.Errorf(api.InvalidArgument, "Accept: a stream in %s is the bytes of one output of dtype bytes or string, which %s has not: ask for text/event-stream or application/jsonl", octetStream, c.Model().ID)
+			return api.Errorf(api.InvalidArgument, "Accept: a stream in %s is the bytes of one output of dtype bytes or string, which %s has not: ask for text/event-stream or application/jsonl", c.raw, c.Model().ID)
 		}
-		c.raw = true // of a default
 	}
 	c.flow = f
 	c.SetStream(f)
 	return nil
 }
 
-// formOf reads an Accept field. The first type of a stream in it decides.
-func formOf(accept []byte) form {
+// formOf reads an Accept field. The first type of a stream in it decides. With formRaw, which is for outputs of this media type too, it returns
+// the type of the answer.
+func formOf(accept []byte, media string) (form, string) {
 	all := accept
 	for len(accept) > 0 {
 		var kind []byte
@@ -72,18 +72,18 @@ func formOf(accept []byte) form {
 		kind, _, _ = bytes.Cut(kind, []byte(";"))
 		switch strings.ToLower(string(bytes.TrimSpace(kind))) {
 		case "text/event-stream":
-			return formEvents
+			return formEvents, ""
 		case "application/jsonl", "application/x-ndjson", "application/jsonlines":
-			return formLines
+			return formLines, ""
 		}
 	}
-	if prefersRaw(all) {
-		return formRaw
+	if kind := rawKind(all, media); kind != "" {
+		return formRaw, kind
 	}
-	return formWhole
+	return formWhole, ""
 }
 
-var contentTypes = [...]string{formWhole: dialect.JSON, formEvents: "text/event-stream; charset=utf-8", formLines: "application/jsonl", formRaw: octetStream}
+var contentTypes = [...]string{formWhole: dialect.JSON, formEvents: "text/event-stream; charset=utf-8", formLines: "application/jsonl"}
 
 // Open implements [api.Stream].
 func (f *flow) Open(from api.Source) {
@@ -115,7 +115,9 @@ func (f *flow) settled() api.Code {
 	}
 	a := &c.Answer
 	a.Reset(200)
-	a.ContentType = contentTypes[f.form]
+	if a.ContentType = contentTypes[f.form]; f.form == formRaw {
+		a.ContentType = c.raw
+	}
 	a.Fields = append(a.Fields, dialect.Field{Name: "Xebec-Query-Id", Value: strconv.AppendUint(nil, q.ID, 10)}, noStore, noBuffering)
 	a.Body = append(a.Body, f.text...)
 	f.text = f.text[:0]

@@ -74,11 +74,8 @@ type Request struct {
 // InvalidArgument or the sink's, the result is not valid, and the caller reclaims what the sink has returned.
 func (q *Request) Parse(body []byte, inputs []api.TensorSpec, sink Sink) error {
 	r := &q.r
-	r.NonFinite = q.NonFinite
+	q.Clear()
 	r.Reset(body)
-	q.Batch, q.Queries, q.Has, q.form = false, 0, 0, ""
-	q.Context, q.Version, q.Models, q.Salt, q.Parameters = nil, nil, q.Models[:0], nil, nil
-	q.MinConfidence, q.TTLMillis = 0, 0
 	if len(inputs) > MaxInputs {
 		return api.Errorf(api.Internal, "the signature declares %d inputs: expected at most %d", len(inputs), MaxInputs)
 	}
@@ -89,6 +86,47 @@ func (q *Request) Parse(body []byte, inputs []api.TensorSpec, sink Sink) error {
 		return r.Errorf("expected a member \"input\" or \"input_batch\"")
 	}
 	return r.End()
+}
+
+// Clear makes the request one without inputs and options. It is for callers whose body is not JSON: they read the inputs, and
+// options by Option.
+func (q *Request) Clear() {
+	q.r.NonFinite = q.NonFinite
+	q.r.Reset(nil)
+	q.Batch, q.Queries, q.Has, q.form = false, 0, 0, ""
+	q.Context, q.Version, q.Models, q.Salt, q.Parameters = nil, nil, q.Models[:0], nil, nil
+	q.MinConfidence, q.TTLMillis = 0, 0
+}
+
+// Option reads one optional member whose value is a text of its own: "context", "version" and "salt" are the text, the others
+// are JSON. It reports false if there is no such option. The text must not change while the request is used.
+func (q *Request) Option(name, text []byte) (known bool, err error) {
+	r := &q.r
+	r.body, r.pos, r.depth = text, 0, 0 // the buffer still holds the strings of earlier options
+	switch string(name) {
+	case "context":
+		q.Context, err = text, q.once("context", HasContext)
+	case "version":
+		q.Version, err = text, q.once("version", HasVersion)
+	case "salt":
+		q.Salt, err = text, q.once("salt", HasSalt)
+	case "models", "min_confidence", "ttl_ms", "parameters":
+		if err = q.member(name, nil, nil); err == nil {
+			err = r.End()
+		}
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+// once notes that an option is there.
+func (q *Request) once(name string, bit Members) error {
+	present, err := q.beginMember(name, bit)
+	if err == nil && !present { // the text is "null"
+		q.Has |= bit
+	}
+	return err
 }
 
 func (q *Request) member(name []byte, inputs []api.TensorSpec, sink Sink) (err error) {
