@@ -24,6 +24,9 @@ type FunctionSpec struct {
 	Policy PolicySpec `json:"policy,omitzero"`
 	// Loss says how feedback scores an answer.
 	Loss LossSpec `json:"loss,omitzero"`
+	// Label names the output that feedback is about, of models with several outputs, and by which answers are compared. Empty means
+	// all of them.
+	Label string `json:"label,omitempty"`
 	// MinConfidence, from 0 to 1, replaces an answer of lower confidence by the default output.
 	MinConfidence float64 `json:"min_confidence,omitempty"`
 	// Shadow has models, named as in Models, and the part of the queries, more than 0 and at most 1, that each also
@@ -99,6 +102,9 @@ func (f FunctionSpec) Validate() error {
 	f.validateDefault(&e)
 	f.Policy.validate(&e)
 	f.Loss.validate(&e)
+	if len(f.Label) > MaxTensorNameBytes {
+		e.add("label", "has %d bytes: expected the name of an output, at most %d", len(f.Label), MaxTensorNameBytes)
+	}
 	checkNumber(&e, "min_confidence", f.MinConfidence, 0, 1, "of the weight of the models asked, 0 for any")
 	if f.MinConfidence > 0 && f.Default == nil {
 		e.add("min_confidence", "needs a default output, which is answered in place of a doubtful one: add default")
@@ -179,7 +185,11 @@ func (f *FunctionSpec) CheckModel(m *ModelSpec) error {
 	if m.Batching.Hold >= f.SLO {
 		e.add("slo", "%s is not more than batching.hold of model %s, %s: every answer could be late", f.SLO, m.ID(), m.Batching.Hold)
 	}
-	f.Loss.check(&e, m)
+	if f.Label != "" && f.LabelIndex(m.Outputs) == 0 {
+		e.add("label", "model %s has no output %q: expected one of %s", m.ID(), f.Label, outputNames(m.Outputs))
+	} else {
+		f.Loss.check(&e, m, f.Judged(m.Outputs))
+	}
 	if f.Default != nil {
 		if err := checkDefault(f.Default, m.Outputs); err != nil {
 			err.Path = "default" + err.Path
@@ -188,6 +198,30 @@ func (f *FunctionSpec) CheckModel(m *ModelSpec) error {
 		}
 	}
 	return e.err()
+}
+
+// LabelIndex is 1 plus the index of the output that Label names; 0 if it names none.
+func (f *FunctionSpec) LabelIndex(outputs []TensorSpec) int {
+	if f.Label == "" {
+		return 0
+	}
+	return 1 + slices.IndexFunc(outputs, func(t TensorSpec) bool { return t.Name == f.Label })
+}
+
+// Judged are the outputs that feedback is about: the one that Label names, or all.
+func (f *FunctionSpec) Judged(outputs []TensorSpec) []TensorSpec {
+	if i := f.LabelIndex(outputs); i > 0 {
+		return outputs[i-1 : i]
+	}
+	return outputs
+}
+
+func outputNames(outputs []TensorSpec) string {
+	names := make([]string, len(outputs))
+	for i := range outputs {
+		names[i] = outputs[i].Name
+	}
+	return strings.Join(names, ", ")
 }
 
 // Refs returns all models that the function names: the candidates in their order, then those of Shadow sorted by name.

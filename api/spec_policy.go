@@ -305,16 +305,16 @@ func (l *LossSpec) validate(e *FieldErrors) {
 }
 
 // check checks that the loss can be computed from the model's outputs.
-func (l *LossSpec) check(e *FieldErrors, m *ModelSpec) {
-	switch numeric := len(m.Outputs) == 1 && isNumeric(m.Outputs[0].DType); {
+func (l *LossSpec) check(e *FieldErrors, m *ModelSpec, outputs []TensorSpec) {
+	switch numeric := len(outputs) == 1 && isNumeric(outputs[0].DType); {
 	case numeric:
 	case l.Numeric():
-		e.add("loss", "%s needs one output of numbers: model %s has %s", l.Kind, m.ID(), outputsText(m.Outputs))
+		e.add("loss", "%s needs one output of numbers: model %s has %s", l.Kind, m.ID(), outputsText(outputs))
 	case l.Scale != 0 || l.Tolerance != 0:
-		e.add("loss", "scale and tolerance need one output of numbers: model %s has %s", m.ID(), outputsText(m.Outputs))
+		e.add("loss", "scale and tolerance need one output of numbers: model %s has %s", m.ID(), outputsText(outputs))
 	}
-	if l.Kind == "" && (l.Scale != 0 || l.Tolerance != 0) && len(m.Outputs) == 1 && isNumeric(m.Outputs[0].DType) && !isFloat(m.Outputs[0].DType) {
-		e.add("loss", "scale and tolerance need a kind, %s or %s, where the output is whole numbers (model %s: %s): without one it is right or wrong", LossAbsolute, LossSquared, m.ID(), m.Outputs[0])
+	if l.Kind == "" && (l.Scale != 0 || l.Tolerance != 0) && len(outputs) == 1 && isNumeric(outputs[0].DType) && !isFloat(outputs[0].DType) {
+		e.add("loss", "scale and tolerance need a kind, %s or %s, where the output is whole numbers (model %s: %s): without one it is right or wrong", LossAbsolute, LossSquared, m.ID(), outputs[0])
 	}
 }
 

@@ -189,7 +189,7 @@ func (r *reader) parse(line []byte) (Case, error) {
 	if err == nil {
 		if labelled {
 			if err = r.feedback.Parse(line, r.sig.Inputs, r, 1); err == nil {
-				err = r.feedback.ParseLabel(0, r.sig.Outputs, r.label)
+				err = r.feedback.ParseLabel(0, r.sig.Outputs, -1, r.label)
 			}
 		} else {
 			err = r.request.Parse(line, r.sig.Inputs, r)

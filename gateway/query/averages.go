@@ -20,6 +20,8 @@ const averagedOver = 1000
 // Averages are the running averages of each candidate's predictions, for functions with a numeric output. In an ensemble they replace the
 // predictions of late candidates (Clipper, section 5.2.2).
 type Averages struct {
+	output    int  // the index of the output
+	alone     bool // it is the only one: an ensemble's answer is the average
 	dtype     api.DType
 	width     int
 	tolerance atomic.Uint64 // bits of a float64
@@ -29,18 +31,19 @@ type Averages struct {
 	mean  []float64
 }
 
-// NewAverages returns nil if outputs are not averaged: several outputs, or one whose number of elements is not fixed or
-// too large.
-func NewAverages(sig api.Signature, candidates int) *Averages {
-	if len(sig.Outputs) != 1 || !sig.Outputs[0].Fixed() {
+// NewAverages is for the output of Function.Label, or for the only one. It returns nil if that is not averaged: several outputs,
+// or one whose number of elements is not fixed or too large.
+func NewAverages(sig api.Signature, label, candidates int) *Averages {
+	i := max(0, label-1)
+	if label == 0 && len(sig.Outputs) != 1 || i >= len(sig.Outputs) || !sig.Outputs[i].Fixed() {
 		return nil
 	}
-	out := sig.Outputs[0]
+	out := sig.Outputs[i]
 	width := out.ItemBytes() / out.DType.Size()
 	if width == 0 || width > MaxAveraged {
 		return nil
 	}
-	return &Averages{dtype: out.DType, width: width, count: make([]float64, candidates), mean: make([]float64, candidates*width)}
+	return &Averages{output: i, alone: len(sig.Outputs) == 1, dtype: out.DType, width: width, count: make([]float64, candidates), mean: make([]float64, candidates*width)}
 }
 
 // SetTolerance sets how far a prediction may be from the answer to agree with it.
@@ -59,19 +62,38 @@ func (a *Averages) Mean(i int) []float64 {
 	return slices.Clone(a.mean[i*a.width:][:a.width])
 }
 
-// Fits reports whether the averages are of outputs with this signature.
-func (a *Averages) Fits(sig api.Signature) bool {
-	return len(sig.Outputs) == 1 && sig.Outputs[0].Fixed() && sig.Outputs[0].DType == a.dtype && sig.Outputs[0].ItemBytes() == a.width*a.dtype.Size()
+// Fits reports whether the averages are of outputs with this signature and Function.Label.
+func (a *Averages) Fits(sig api.Signature, label int) bool {
+	if max(0, label-1) != a.output || a.output >= len(sig.Outputs) || a.alone != (len(sig.Outputs) == 1) || label == 0 && !a.alone {
+		return false
+	}
+	out := sig.Outputs[a.output]
+	return out.Fixed() && out.DType == a.dtype && out.ItemBytes() == a.width*a.dtype.Size()
 }
 
-// same reports whether two outputs agree: numbers within the tolerance, labels exactly.
-func (a *Averages) same(x, y []api.Value) bool {
-	if a == nil {
-		return sameOutputs(x, y)
+// combines reports whether an ensemble's answer is the average.
+func (a *Averages) combines() bool { return a != nil && a.alone }
+
+// judged are the outputs by which predictions are compared with each other and with labels.
+func (fn *Function) judged(outputs []api.Value) []api.Value {
+	if fn.Label == 0 || fn.Label > len(outputs) {
+		return outputs
 	}
+	return outputs[fn.Label-1 : fn.Label]
+}
+
+// same reports whether two predictions agree: numbers within the tolerance, labels exactly.
+func (fn *Function) same(x, y []api.Value) bool {
+	if fn.Averages == nil {
+		return sameOutputs(fn.judged(x), fn.judged(y))
+	}
+	return fn.Averages.same(x, y)
+}
+
+func (a *Averages) same(x, y []api.Value) bool {
 	size, tolerance := a.dtype.Size(), math.Float64frombits(a.tolerance.Load())
 	for i := range a.width {
-		if !(math.Abs(number(a.dtype, x[0].Data[i*size:])-number(a.dtype, y[0].Data[i*size:])) <= tolerance) {
+		if !(math.Abs(number(a.dtype, x[a.output].Data[i*size:])-number(a.dtype, y[a.output].Data[i*size:])) <= tolerance) {
 			return false
 		}
 	}

@@ -51,7 +51,7 @@ func (q *Query) combine(fn *Function) bool {
 			continue
 		}
 		q.arrived = q.arrived.With(m.candidate)
-		c.Answers = append(c.Answers, selection.Answer{Candidate: m.candidate, Class: q.class(m), Confidence: m.Result().Confidence})
+		c.Answers = append(c.Answers, selection.Answer{Candidate: m.candidate, Class: q.class(fn, m), Confidence: m.Result().Confidence})
 	}
 	s.answers = c.Answers
 	if q.arrived == 0 {
@@ -64,7 +64,7 @@ func (q *Query) combine(fn *Function) bool {
 		q.Outputs, q.Confidence, q.agreed = result.Outputs, result.Confidence, q.arrived
 		return false
 	}
-	if fn.Averages != nil {
+	if fn.Averages.combines() {
 		q.fillValues(fn)
 	}
 	fn.Selector.Combine(q.request.context, c)
@@ -78,7 +78,7 @@ func (q *Query) combine(fn *Function) bool {
 	switch {
 	case c.Winner >= 0:
 		q.Outputs = q.member(c.Winner).Result().Outputs
-	case fn.Averages != nil:
+	case fn.Averages.combines():
 		v := &s.output[0]
 		v.Dims = v.Dims[:0]
 		v.Data = appendNumbers(v.Data[:0], fn.Averages.dtype, c.Out)
@@ -87,10 +87,10 @@ func (q *Query) combine(fn *Function) bool {
 	return false
 }
 
-// class returns the index of the first member with the same outputs.
-func (q *Query) class(m *member) uint64 {
+// class returns the index of the first member with the same outputs, as far as they are compared.
+func (q *Query) class(fn *Function, m *member) uint64 {
 	for i, other := range q.all() {
-		if other == m || !other.shadow && other.code == api.OK && sameOutputs(other.Result().Outputs, m.Result().Outputs) {
+		if other == m || !other.shadow && other.code == api.OK && sameOutputs(fn.judged(other.Result().Outputs), fn.judged(m.Result().Outputs)) {
 			return uint64(i)
 		}
 	}

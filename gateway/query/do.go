@@ -247,7 +247,11 @@ func (w *wait) prepareFeedback(f *Feedback, input []api.Value) error {
 	}
 	sig := &w.model.Signature
 	if f.Verdict == VerdictLabel {
-		if err := checkValues(sig.Outputs, f.Label); err != nil {
+		outputs := sig.Outputs
+		if at := w.fn.Label; at > 0 {
+			outputs = outputs[at-1 : at]
+		}
+		if err := checkValues(outputs, f.Label); err != nil {
 			return api.Errorf(api.InvalidArgument, "label: %w", err)
 		}
 	} else if !(f.Loss >= 0 && f.Loss <= 1) {

@@ -41,7 +41,7 @@ func TestFeedbackAfterTheOutputsChanged(t *testing.T) {
 	id := c.ask(input).ID
 	next := *c.fn // version 2 of the model answers with one float
 	next.Candidates = []Candidate{{Model: NewModel(api.ModelID{Name: "a", Version: "2"}, floatsOut, c.lanes[0], 0, new(obs.Endpoint)), Queue: 1}}
-	next.Averages = NewAverages(floatsOut, 1)
+	next.Averages = NewAverages(floatsOut, 0, 1)
 	c.p.Publish(&Table{Functions: map[string]*Function{"f": &next}})
 	c.feed(fmt.Sprintf(`{"query_id":%d,"label":1.5}`, id), TooLate)
 }
@@ -75,7 +75,7 @@ func TestFeedbackOfTwoFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	small := &Function{Name: "g", SLO: time.Minute, Candidates: []Candidate{{Model: m}}, Selects: true, Mode: p.Mode(), Selector: c.table.Declare("g", p, []string{"s"}),
-		Learning: new(obs.Learning), Losses: make([]obs.Loss, 1), Averages: NewAverages(floatsOut, 1), Stats: new(obs.Endpoint)}
+		Learning: new(obs.Learning), Losses: make([]obs.Loss, 1), Averages: NewAverages(floatsOut, 0, 1), Stats: new(obs.Endpoint)}
 	c.p.Publish(&Table{Functions: map[string]*Function{"f": c.fn, "g": small}})
 	in := [][]api.Value{{{Data: make([]byte, 16)}}}
 	id := func(function string) uint64 {

@@ -15,7 +15,7 @@ type Feedback struct {
 	QueryID uint64
 	// Verdict says how good the answer was.
 	Verdict Verdict
-	// Label is the right output, and LabelText its text as sent, which goes to models that learn by themselves and to the
+	// Label is the right output, all outputs of the signature or the one of Function.Label alone, and LabelText its text as sent, which goes to models that learn by themselves and to the
 	// inference log.
 	Label     []api.Value
 	LabelText []byte
@@ -131,7 +131,7 @@ func (r *Request) joinFeedback(fn *Function, f *Feedback) Outcome {
 		j.inputs = append(j.inputs, f.Of.Inputs...)
 	}
 	then := j.fn // the function as it was when the query was answered
-	if f.Verdict == VerdictLabel && !sameSpecs(then.Candidates[0].Model.Signature.Outputs, fn.Candidates[0].Model.Signature.Outputs) {
+	if f.Verdict == VerdictLabel && (then.Label != fn.Label || !sameSpecs(then.Candidates[0].Model.Signature.Outputs, fn.Candidates[0].Model.Signature.Outputs)) {
 		return TooLate // the label is for other outputs
 	}
 	if !then.learn(j, f, &r.feedback.numbers) {
@@ -238,7 +238,7 @@ func (l *learning) Settled() api.Code {
 			continue
 		}
 		j.arrived = j.arrived.With(m.candidate)
-		outputs := m.Result().Outputs
+		outputs := fn.judged(m.Result().Outputs)
 		j.class[m.candidate], j.data[m.candidate] = outputClass(outputs), outputs[0].Data
 	}
 	if l.given.Verdict != VerdictLabel && j.arrived != 0 {

@@ -268,7 +268,7 @@ func gather(t *testing.T, policy string, params map[string]any, sig api.Signatur
 		f.fn.Selects, f.fn.Mode, f.fn.Selector = policy != "single" && policy != "prefer", p.Mode(), c.learned
 		f.fn.Learning, f.fn.Losses = new(obs.Learning), make([]obs.Loss, len(models))
 		if sig.Outputs[0].DType == api.Float64 {
-			f.fn.Averages = NewAverages(sig, len(models))
+			f.fn.Averages = NewAverages(sig, 0, len(models))
 			f.fn.Averages.SetTolerance(0.5)
 			f.fn.Loss = selection.Loss{Kind: selection.Absolute, Scale: 10}
 		}

@@ -121,7 +121,7 @@ func (j *joins) put(q *Query) {
 	le := binary.LittleEndian
 	answer, size := uint64(0), 0
 	if q.arrived != 0 {
-		answer = outputClass(q.Outputs)
+		answer = outputClass(fn.judged(q.Outputs))
 	}
 	for rest := q.asked; rest != 0; rest &= rest - 1 {
 		i := rest.First()
@@ -129,7 +129,7 @@ func (j *joins) put(q *Query) {
 		if fn.Selects {
 			p = q.scratch.selection.P[i]
 			if q.arrived.Has(i) && (fn.Averages != nil || !q.agreed.Has(i)) {
-				class = outputClass(q.member(i).Result().Outputs)
+				class = outputClass(fn.judged(q.member(i).Result().Outputs))
 			}
 		}
 		b = le.AppendUint64(b, math.Float64bits(p))
@@ -143,7 +143,7 @@ func (j *joins) put(q *Query) {
 		s.values = size*q.arrived.Len() <= keptValueBytes
 	}
 	for rest := q.arrived; s.values && rest != 0; rest &= rest - 1 {
-		b = append(b, q.predicted(rest.First())[:size]...)
+		b = append(b, q.predicted(rest.First(), fn.Averages.output)[:size]...)
 	}
 	if fn.hasTeachable() {
 		b = j.keepInputs(s, b, q.Inputs)
@@ -170,10 +170,10 @@ func (q *Query) digest() cache.Key {
 	return r.path.cfg.Cache.Key(b[:n+2], q.Inputs)
 }
 
-// predicted returns the data of a candidate's prediction.
-func (q *Query) predicted(candidate int) []byte {
+// predicted returns the data of an output of a candidate's prediction.
+func (q *Query) predicted(candidate, output int) []byte {
 	if m := q.member(candidate); m != nil {
-		return m.Result().Outputs[0].Data
+		return m.Result().Outputs[output].Data
 	}
 	return nil
 }

@@ -235,9 +235,9 @@ func (r *Request) tees() (list []Tee, width int) {
 func (q *Query) compareTees() {
 	r := q.request
 	list, width := r.tees()
-	var averages *Averages
+	same := sameOutputs
 	if r.fn != nil {
-		averages = r.fn.Averages
+		same = r.fn.same
 	}
 	for _, m := range q.members {
 		if !m.shadow || m.candidate < width {
@@ -249,7 +249,7 @@ func (q *Query) compareTees() {
 		case of == nil || of.code != api.OK: // there is nothing to compare with
 		case m.code != api.OK:
 			t.Compared.Failed.Add(1)
-		case averages.same(of.Result().Outputs, m.Result().Outputs):
+		case same(of.Result().Outputs, m.Result().Outputs):
 			t.Compared.Same.Add(1)
 		default:
 			t.Compared.Different.Add(1)

@@ -232,7 +232,7 @@ func (q *Query) compareShadows(fn *Function) {
 		case m.code != api.OK:
 			fn.Learning.ShadowsFailed.Add(1)
 		case q.arrived == 0: // there is nothing to compare with
-		case fn.Averages.same(q.Outputs, m.Result().Outputs):
+		case fn.same(q.Outputs, m.Result().Outputs):
 			fn.Learning.ShadowsSame.Add(1)
 		default:
 			fn.Learning.ShadowsDifferent.Add(1)

@@ -200,7 +200,7 @@ func TestRedeclareWhileQueries(t *testing.T) {
 			c.p.Forget("f")
 		}
 		fn.Selector, fn.Mode, fn.Candidates = c.table.Declare("f", p, names), p.Mode(), cands
-		fn.Averages, fn.Losses = NewAverages(floatsOut, len(cands)), make([]obs.Loss, len(cands))
+		fn.Averages, fn.Losses = NewAverages(floatsOut, 0, len(cands)), make([]obs.Loss, len(cands))
 		c.p.Publish(&Table{Functions: map[string]*Function{"f": &fn}})
 		answered := c.fn.Stats.Read().Queries
 		poll(t, func() bool { return c.fn.Stats.Read().Queries >= answered+10 })

@@ -193,9 +193,11 @@ type Function struct {
 	Selects  bool
 	Mode     selection.Mode
 	Selector Selector
+	// Label is 1 plus the index of the output that feedback is about, and by which predictions are compared; 0: all outputs.
+	Label int
 	// Loss is how far a numeric prediction is from a label.
 	Loss selection.Loss
-	// Averages are for functions whose numeric outputs are averaged; nil: outputs are labels.
+	// Averages are for functions whose numeric output is averaged or judged by its distance; nil: outputs are labels.
 	Averages *Averages
 	// Shadows also get part of the queries, and are compared with the answer; Tees are compared with their own candidate.
 	Shadows []Shadow

@@ -49,6 +49,11 @@ func TestSameOutput(t *testing.T) {
 			t.Errorf("%v: %s and %s are the same: %v, want %v", c.specs, c.a, c.b, got, c.want)
 		}
 	}
+	for label, want := range map[string]bool{`{"b":2}`: true, `{"a":1,"b":2}`: true, `{"b":3}`: false, `{"a":2,"b":2}`: false, `{"c":2}`: false, `{}`: false, `2`: false} {
+		if got := isLabel(two, []byte(label), []byte(`{"a":1,"b":2}`), 1e-6); got != want {
+			t.Errorf("the label %s is what was said: %v, want %v", label, got, want)
+		}
+	}
 }
 
 func TestLatencies(t *testing.T) {

@@ -159,10 +159,10 @@ func (r *Replay) judge(q *query) {
 	}
 	a := r.report.Accuracy
 	a.Labels++
-	if q.logged != nil && r.same(q, q.label, q.logged) {
+	if q.logged != nil && isLabel(q.schema.Outputs, q.label, q.logged, r.options.Tolerance) {
 		a.thenRight++
 	}
-	if q.output != nil && r.same(q, q.label, q.output) {
+	if q.output != nil && isLabel(q.schema.Outputs, q.label, q.output, r.options.Tolerance) {
 		a.nowRight++
 	}
 }

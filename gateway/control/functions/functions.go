@@ -207,13 +207,14 @@ func (f *function) mode() planner.Mode {
 
 // lossOf is how far a function's predictions are from labels. averages is nil where outputs are labels.
 func (f *function) lossOf(sig api.Signature) (loss selection.Loss, averages *query.Averages) {
-	spec := f.spec.Loss.For(sig.Outputs)
+	label := f.spec.LabelIndex(sig.Outputs)
+	spec := f.spec.Loss.For(f.spec.Judged(sig.Outputs))
 	if !spec.Numeric() {
 		return loss, nil
 	}
 	averages = f.averages
-	if averages == nil || !averages.Fits(sig) || averages.Candidates() != len(f.spec.Models) {
-		averages = query.NewAverages(sig, len(f.spec.Models))
+	if averages == nil || !averages.Fits(sig, label) || averages.Candidates() != len(f.spec.Models) {
+		averages = query.NewAverages(sig, label, len(f.spec.Models))
 	}
 	if averages == nil {
 		return loss, nil

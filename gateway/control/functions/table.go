@@ -80,6 +80,7 @@ func (fs *Functions) publish(s *versions.State, f *function) (*query.Function, *
 	}
 	fn.Choice = f.choice
 	sig := fn.Candidates[0].Model.Signature
+	fn.Label = f.spec.LabelIndex(sig.Outputs)
 	fn.Loss, fn.Averages = f.lossOf(sig)
 	f.averages = fn.Averages
 	fn.Shadows = f.publishShadows(s)

@@ -75,7 +75,7 @@ func (f *feedback) read(body, contextHeader []byte) error {
 			return api.Errorf(api.InvalidArgument, "the context has %d bytes: expected at most %d", len(item.Context), query.MaxContextBytes)
 		}
 		if item.Has&tensorjson.FeedbackLabel != 0 {
-			if err := f.parsed.ParseLabel(i, sig.Outputs, f.labels[:len(sig.Outputs)]); err != nil {
+			if err := f.parsed.ParseLabel(i, sig.Outputs, f.Function().Label-1, f.labels[:len(sig.Outputs)]); err != nil {
 				return err
 			}
 		}
@@ -122,8 +122,12 @@ func (f *feedback) learnItem(i int) (query.Outcome, error) {
 	case item.Has&tensorjson.FeedbackLabel != 0:
 		outputs := f.Model().Signature.Outputs
 		labels := f.labels[:len(outputs)]
-		if err := f.parsed.ParseLabel(i, outputs, labels); err != nil {
+		at := f.Function().Label
+		if err := f.parsed.ParseLabel(i, outputs, at-1, labels); err != nil {
 			return 0, err
+		}
+		if at > 0 {
+			labels = labels[at-1 : at]
 		}
 		given.Verdict, given.Label, given.LabelText = query.VerdictLabel, labels, item.Label
 	case item.Has&tensorjson.FeedbackCorrect != 0:

@@ -220,9 +220,10 @@ func (f *Feedback) input(it *FeedbackItem) error {
 
 // ParseLabel parses the label of item i, which must have one, into values: one for each output, whose Data and Dims are
 // overwritten. A label has the JSON form of an answer's output, as [AppendValue] writes it (BYTES as {"b64": "…"}). The label
-// of several outputs is an object from name to value, with all of them. The error is an *api.Error with code
+// of several outputs is an object from name to value, with all of them or, if only is not -1, with at least the output of that
+// index: the values of outputs that it lacks are then not valid. The error is an *api.Error with code
 // InvalidArgument.
-func (f *Feedback) ParseLabel(i int, outputs []api.TensorSpec, values []api.Value) error {
+func (f *Feedback) ParseLabel(i int, outputs []api.TensorSpec, only int, values []api.Value) error {
 	if len(values) != len(outputs) || len(outputs) > MaxInputs {
 		return api.Errorf(api.Internal, "storage for %d outputs: expected %d", len(values), len(outputs))
 	}
@@ -238,7 +239,7 @@ func (f *Feedback) ParseLabel(i int, outputs []api.TensorSpec, values []api.Valu
 	if len(outputs) == 1 {
 		err = r.Value(&values[0], &outputs[0])
 	} else {
-		err = r.record(values, outputs, "output")
+		err = r.part(values, outputs, "output", only)
 	}
 	r.onlyB64 = false
 	return err

@@ -19,7 +19,7 @@ func TestFeedbackAlloc(t *testing.T) {
 		if err := f.Parse(body, inputs, s, 8); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.ParseLabel(0, outputs, label); err != nil {
+		if err := f.ParseLabel(0, outputs, -1, label); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -107,6 +107,38 @@ func TestFeedbackErrors(t *testing.T) {
 	}
 }
 
+// A label of several outputs may be a part of them if it has the one that feedback is about.
+func TestPartsOfLabels(t *testing.T) {
+	specs := []api.TensorSpec{{Name: "score", DType: api.Float64}, {Name: "label", DType: api.String}}
+	for _, c := range []struct {
+		label string
+		only  int
+		want  string // an error
+	}{
+		{`{"label":"setosa"}`, 1, ""},
+		{`{"label":"setosa","score":0.5}`, 1, ""},
+		{`{"score":0.5}`, 1, `label: the output "label" (string[]) is missing`},
+		{`{}`, 1, `the output "label" (string[]) is missing`},
+		{`{"label":"setosa"}`, -1, `the output "score" (float64[]) is missing`},
+		{`{"label":"setosa"}`, 0, `the output "score" (float64[]) is missing`},
+		{`{"label":7}`, 1, `label.label: expected`},
+		{`{"label":"a","other":1}`, 1, `unknown output "other"`},
+		{`"setosa"`, 1, `expected an object of the outputs`},
+	} {
+		s, f, values := &store{width: 1, limit: 8}, &Feedback{}, make([]api.Value, 2)
+		if err := f.Parse([]byte(`{"query_id": 1, "label": `+c.label+`}`), specs[:1], s, 4); err != nil {
+			t.Fatal(err)
+		}
+		err := f.ParseLabel(0, specs, c.only, values)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s with %d: %v, want %s", c.label, c.only, err, c.want)
+		}
+		if err == nil && string(values[1].Data) != "setosa" {
+			t.Errorf("%s: the label is %q", c.label, values[1].Data)
+		}
+	}
+}
+
 // A failed Parse leaves nothing behind that affects the next one.
 func TestFeedbackAfterAnError(t *testing.T) {
 	s, f := &store{width: 1, limit: 8}, &Feedback{}
@@ -116,10 +148,10 @@ func TestFeedbackAfterAnError(t *testing.T) {
 	if err := f.Parse([]byte(`{"query_id": 2, "label": true}`), spec(api.Float32, 2), s, 4); err != nil || f.Batch || len(f.Items) != 1 {
 		t.Fatalf("got %v, %+v", err, f)
 	}
-	if err := f.ParseLabel(0, spec(api.Int64), make([]api.Value, 1)); err == nil || !strings.Contains(err.Error(), "label: expected an integer, found true") && !strings.Contains(err.Error(), "label: expected a number, found true") {
+	if err := f.ParseLabel(0, spec(api.Int64), -1, make([]api.Value, 1)); err == nil || !strings.Contains(err.Error(), "label: expected an integer, found true") && !strings.Contains(err.Error(), "label: expected a number, found true") {
 		t.Errorf("got %v", err)
 	}
-	if err := f.ParseLabel(0, spec(api.Bool), make([]api.Value, 1)); err != nil {
+	if err := f.ParseLabel(0, spec(api.Bool), -1, make([]api.Value, 1)); err != nil {
 		t.Errorf("got %v", err)
 	}
 }
@@ -171,7 +203,7 @@ func TestLabels(t *testing.T) {
 			if batch {
 				i, where = 1, "feedback_batch[1]."
 			}
-			err = f.ParseLabel(i, c.outputs, values)
+			err = f.ParseLabel(i, c.outputs, -1, values)
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), where+c.err) {
 					t.Errorf("%s:\ngot  %v\nwant %s", body, err, where+c.err)
@@ -245,7 +277,7 @@ func checkRefusal(t *testing.T, body []byte, err error) {
 // checkLabel parses the label with the inputs' specs as outputs, writes it and parses the result.
 func checkLabel(t *testing.T, f *Feedback, i int, specs []api.TensorSpec) {
 	values, again := make([]api.Value, len(specs)), make([]api.Value, len(specs))
-	if err := f.ParseLabel(i, specs, values); err != nil {
+	if err := f.ParseLabel(i, specs, -1, values); err != nil {
 		checkRefusal(t, f.Items[i].Label, err)
 		return
 	}
@@ -265,7 +297,7 @@ func checkLabel(t *testing.T, f *Feedback, i int, specs []api.TensorSpec) {
 	if err := second.Parse(text, nil, nil, 1); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	if err := second.ParseLabel(0, specs, again); err != nil {
+	if err := second.ParseLabel(0, specs, -1, again); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
 	if diff := cmp.Diff(values, again, cmpopts.EquateEmpty()); diff != "" {

@@ -230,6 +230,11 @@ func (q *Request) input(inputs []api.TensorSpec, sink Sink) error {
 // record reads an object that maps the specs' names to one query's values: all of them, in any order, and no others. what is the word for the values
 // in messages.
 func (r *Reader) record(values []api.Value, specs []api.TensorSpec, what string) error {
+	return r.part(values, specs, what, -1)
+}
+
+// part is record for an object that needs only the member of one spec; -1: of all.
+func (r *Reader) part(values []api.Value, specs []api.TensorSpec, what string, only int) error {
 	if r.Peek() != '{' {
 		return r.Expected("an object of the " + what + "s " + Names(specs))
 	}
@@ -257,7 +262,7 @@ func (r *Reader) record(values []api.Value, specs []api.TensorSpec, what string)
 		return err
 	}
 	for i := range specs {
-		if seen&(1<<i) == 0 {
+		if seen&(1<<i) == 0 && (only < 0 || i == only) {
 			return r.Errorf("the %s %q (%s) is missing", what, specs[i].Name, specs[i].String())
 		}
 	}
