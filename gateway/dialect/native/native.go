@@ -122,6 +122,8 @@ func (c *call) read(x dialect.Exchange) error {
 		err = c.readRaw(x.Body())
 	case bodyForm:
 		err = c.readForm(kind, x.Body())
+	case bodyCSV:
+		err = c.readCSV(kind, x.Body())
 	default:
 		err = c.parsed.Parse(x.Body(), c.Model().Signature.Inputs, c)
 	}

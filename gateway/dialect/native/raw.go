@@ -16,6 +16,7 @@ const (
 	bodyJSON bodyKind = iota
 	bodyRaw           // the body is the only input
 	bodyForm          // multipart/form-data
+	bodyCSV           // text/csv
 )
 
 // bodyOf says how a body of this type is read. All bodies that are not raw and no form are parsed as JSON, also
@@ -29,6 +30,8 @@ func bodyOf(contentType []byte, inputs []api.TensorSpec) (bodyKind, error) {
 		return bodyForm, nil
 	case len(inputs) == 1 && inputs[0].HasMedia(kind):
 		return bodyRaw, nil
+	case bytes.EqualFold(kind, csvType):
+		return bodyCSV, nil
 	case !isRaw(kind):
 		return bodyJSON, nil
 	case len(inputs) == 1 && inputs[0].Media != "" && !bytes.EqualFold(kind, rawType):
