@@ -151,6 +151,9 @@ def test_rows_of_a_frame(gateway, models):
     np.testing.assert_allclose([p["output"] for p in answer["batch_predictions"]], expected)
     np.testing.assert_allclose(outputs(gateway, "rows", json.loads(frame.to_json(orient="records")), "dataframe_records"), expected)
     np.testing.assert_allclose(outputs(gateway, "rows", split["data"]), expected)
+    status, answer = post(gateway, "rows", frame[["city", "age", "visits"]].to_csv(index=False).encode(), "text/csv")
+    assert status == 200, answer
+    np.testing.assert_allclose([p["output"] for p in answer["batch_predictions"]], expected)
     status, answer = post(gateway, "rows", {"input": {"age": 4, "visits": 2, "town": "Lyon"}})
     assert status == 400 and "town" in answer["cause"]
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Optional
 
 from ._blocks import Block, Codec, Float64s, LaidOut, Statuses, codecs
 from ._bytes import ByteStrings
+from ._frames import maker, unframed
 from ._protocol import CAN_CALLS, CAN_PARAMETERS, ProtocolError
 from ._tensors import ERROR_CODES, BadOutput, Error, Signature, TensorSpec, describe
 
@@ -70,6 +71,7 @@ class Model:
     def __init__(self, handlers: Handlers, signature: Signature, mode_contexts: bool, numpy: bool = True, mode_more: int = 0) -> None:
         self.handlers, self.signature = handlers, signature
         self._mode_contexts = mode_contexts
+        self._frame = maker(handlers.predict, signature.inputs)
         inputs = codecs(signature.inputs, "input", handlers.text, numpy)
         outputs = codecs(signature.outputs, "output", False, numpy)
         if mode_contexts:
@@ -95,7 +97,12 @@ class Model:
     def arguments(self, values: list[Any], n: int) -> tuple[Any, ...]:
         """The arguments of predict: the batch, and the contexts if the model wants them."""
         inputs = len(self.signature.inputs)
-        batch = values[0] if self._single_in is not None else dict(zip((s.name for s in self.signature.inputs), values))
+        if self._frame is not None:
+            batch = self._frame(values[:inputs])
+        elif self._single_in is not None:
+            batch = values[0]
+        else:
+            batch = dict(zip((s.name for s in self.signature.inputs), values))
         if not self.handlers.contexts:
             return (batch,)
         return (batch, values[inputs] if self._mode_contexts else ["" if self.handlers.text else b""] * n)
@@ -177,6 +184,8 @@ class Model:
 
     def _outputs(self, returned: Any) -> list[Any]:
         names = self._out_names
+        if self._frame is not None:
+            returned = unframed(returned)
         if isinstance(returned, dict):
             if returned.keys() != set(names):
                 raise BadOutput(f"predict returned {describe(returned)}; the declared outputs are {names}")
