@@ -176,6 +176,9 @@ func numberFits(n string, dtype DType) bool {
 	case Float16:
 		f, err := strconv.ParseFloat(n, 64)
 		return err == nil && Float64ToFloat16(math.Abs(f)) < 0x7c00
+	case BFloat16:
+		f, err := strconv.ParseFloat(n, 64)
+		return err == nil && Float64ToBFloat16(math.Abs(f)) < 0x7f80
 	default:
 		_, err := strconv.ParseFloat(n, bits)
 		return err == nil

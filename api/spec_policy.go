@@ -237,7 +237,7 @@ func paramName(s string) bool {
 func (l LossSpec) For(outputs []TensorSpec) LossSpec {
 	if l.Kind == "" {
 		l.Kind = LossZeroOne
-		if len(outputs) == 1 && isFloat(outputs[0].DType) {
+		if len(outputs) == 1 && outputs[0].DType.Float() {
 			l.Kind = LossAbsolute
 		}
 	}
@@ -313,7 +313,7 @@ func (l *LossSpec) check(e *FieldErrors, m *ModelSpec, outputs []TensorSpec) {
 	case l.Scale != 0 || l.Tolerance != 0:
 		e.add("loss", "scale and tolerance need one output of numbers: model %s has %s", m.ID(), outputsText(outputs))
 	}
-	if l.Kind == "" && (l.Scale != 0 || l.Tolerance != 0) && len(outputs) == 1 && isNumeric(outputs[0].DType) && !isFloat(outputs[0].DType) {
+	if l.Kind == "" && (l.Scale != 0 || l.Tolerance != 0) && len(outputs) == 1 && isNumeric(outputs[0].DType) && !outputs[0].DType.Float() {
 		e.add("loss", "scale and tolerance need a kind, %s or %s, where the output is whole numbers (model %s: %s): without one it is right or wrong", LossAbsolute, LossSquared, m.ID(), outputs[0])
 	}
 }
@@ -324,7 +324,5 @@ func outputsText(outputs []TensorSpec) string {
 	}
 	return fmt.Sprintf("%d outputs", len(outputs))
 }
-
-func isFloat(d DType) bool { return d == Float16 || d == Float32 || d == Float64 }
 
 func isNumeric(d DType) bool { return d.Valid() && d != Bytes && d != Bool }

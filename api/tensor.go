@@ -28,6 +28,8 @@ const (
 	Bytes        DType = 13
 	// String is text: BYTES that are valid UTF-8. The Open Inference Protocol has no name of its own for it.
 	String DType = 14
+	// BFloat16 is the upper half of a Float32: its range, with 8 bits of precision.
+	BFloat16 DType = 15
 )
 
 // MaxRank is the largest number of dimensions of one query's tensor. numpy stops at 64; no model known to us exceeds 8.
@@ -42,7 +44,7 @@ var dtypes = [...]dtypeInfo{
 	Bool: {"bool", "BOOL", 1}, Uint8: {"uint8", "UINT8", 1}, Uint16: {"uint16", "UINT16", 2}, Uint32: {"uint32", "UINT32", 4},
 	Uint64: {"uint64", "UINT64", 8}, Int8: {"int8", "INT8", 1}, Int16: {"int16", "INT16", 2}, Int32: {"int32", "INT32", 4},
 	Int64: {"int64", "INT64", 8}, Float16: {"float16", "FP16", 2}, Float32: {"float32", "FP32", 4}, Float64: {"float64", "FP64", 8},
-	Bytes: {"bytes", "BYTES", 0}, String: {"string", "BYTES", 0},
+	Bytes: {"bytes", "BYTES", 0}, String: {"string", "BYTES", 0}, BFloat16: {"bfloat16", "BF16", 2},
 }
 
 // Valid reports whether d is one of the element types.
@@ -50,6 +52,9 @@ func (d DType) Valid() bool { return d > InvalidDType && int(d) < len(dtypes) }
 
 // Variable reports whether elements vary in size: those of Bytes and String. Both are laid out alike.
 func (d DType) Variable() bool { return d == Bytes || d == String }
+
+// Float reports whether elements are floating-point numbers.
+func (d DType) Float() bool { return d == Float16 || d == BFloat16 || d == Float32 || d == Float64 }
 
 // Size is the number of bytes of one element. It is 0 for a [DType.Variable] type, and for an invalid one.
 func (d DType) Size() int {
@@ -255,7 +260,29 @@ func (t TensorSpec) Check(v *Value) error {
 	return nil
 }
 
-// Go has no float16 arithmetic. These two functions convert a float16 where JSON is read and written.
+// Go has no arithmetic of 16 bits. These functions convert a float16 or bfloat16 where JSON is read and written.
+
+// BFloat16ToFloat32 widens bfloat16 bits; exact.
+func BFloat16ToFloat32(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
+
+// Float64ToBFloat16 rounds to nearest, ties to even, as if in one step: the float32 between is rounded to odd, which keeps what the second
+// rounding must know of the digits that the first one drops (Boldo and Melquiond, Emulation of a FMA and correctly rounded sums: proved
+// algorithms using rounding to odd, IEEE Transactions on Computers 57(4), 2008).
+func Float64ToBFloat16(f float64) uint16 {
+	if math.IsNaN(f) {
+		return uint16(math.Float64bits(f)>>48)&0x8000 | 0x7fc0
+	}
+	near := float32(f)
+	bits := math.Float32bits(near)
+	if wide := float64(near); wide != f && bits&1 == 0 {
+		if math.Abs(wide) < math.Abs(f) {
+			bits++
+		} else {
+			bits--
+		}
+	}
+	return uint16((uint64(bits) + 0x7fff + uint64(bits>>16&1)) >> 16)
+}
 
 // Float16ToFloat32 widens IEEE 754 binary16 bits; exact.
 func Float16ToFloat32(h uint16) float32 {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"math"
 	"strings"
 	"testing"
 )
@@ -38,5 +39,34 @@ func TestCheck(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, expected %q", c.name, err, c.want)
 		}
+	}
+}
+
+// Every bfloat16 is a float32 that rounds to itself; what lies between two neighbours rounds to the nearer one, and to the even one from the middle.
+func TestBFloat16(t *testing.T) {
+	for h := range uint16(0x7f80) {
+		f := float64(BFloat16ToFloat32(h))
+		next := float64(BFloat16ToFloat32(h + 1))
+		if h == 0x7f7f {
+			next = 0x1p128
+		}
+		middle := (f + next) / 2
+		even := h + h&1
+		for x, want := range map[float64]uint16{f: h, middle: even, math.Nextafter(middle, 0): h, math.Nextafter(middle, math.Inf(1)): h + 1} {
+			if got := Float64ToBFloat16(x); got != want {
+				t.Fatalf("%b rounds to %04x: expected %04x", x, got, want)
+			}
+			if got := Float64ToBFloat16(-x); got != want|0x8000 {
+				t.Fatalf("%b rounds to %04x: expected %04x", -x, got, want|0x8000)
+			}
+		}
+	}
+	for x, want := range map[float64]uint16{math.Inf(1): 0x7f80, math.Inf(-1): 0xff80, math.MaxFloat64: 0x7f80, 5e-324: 0, -5e-324: 0x8000} {
+		if got := Float64ToBFloat16(x); got != want {
+			t.Errorf("%v rounds to %04x: expected %04x", x, got, want)
+		}
+	}
+	if got := Float64ToBFloat16(math.NaN()); got != 0x7fc0 {
+		t.Errorf("NaN is %04x", got)
 	}
 }

@@ -79,7 +79,7 @@ func (f *feature) tryLabels(outputs [][]api.Value) bool {
 		return false
 	}
 	switch f.dtype {
-	case api.Float16, api.Float32, api.Float64:
+	case api.Float16, api.BFloat16, api.Float32, api.Float64:
 		return false
 	case api.Bytes, api.String:
 		if f.rank > 0 {

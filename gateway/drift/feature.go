@@ -221,6 +221,8 @@ func element(d api.DType, data []byte, offset int) float64 {
 		return math.Float64frombits(binary.LittleEndian.Uint64(data))
 	case api.Float16:
 		return float64(api.Float16ToFloat32(binary.LittleEndian.Uint16(data)))
+	case api.BFloat16:
+		return float64(api.BFloat16ToFloat32(binary.LittleEndian.Uint16(data)))
 	case api.Uint64:
 		return float64(binary.LittleEndian.Uint64(data))
 	}

@@ -173,6 +173,9 @@ func exactFloats(d api.DType, data []byte) bool {
 		case api.Float16:
 			bits := le.Uint16(data)
 			f, canonical = float64(api.Float16ToFloat32(bits)), bits == 0x7e00
+		case api.BFloat16:
+			bits := le.Uint16(data)
+			f, canonical = float64(api.BFloat16ToFloat32(bits)), bits == 0x7fc0
 		case api.Float32:
 			bits := le.Uint32(data)
 			f, canonical = float64(math.Float32frombits(bits)), bits == 0x7fc00000

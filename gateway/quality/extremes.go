@@ -245,7 +245,7 @@ func valueOf(spec *api.TensorSpec, dims []int64, f fill) api.Value {
 // pattern returns the bytes of one numeric element, or nil if the type has no such value or it is zero.
 func pattern(d api.DType, f fill) []byte {
 	switch d {
-	case api.Float16, api.Float32, api.Float64:
+	case api.Float16, api.BFloat16, api.Float32, api.Float64:
 		return floatPattern(d, f)
 	case api.Bool:
 		switch f {
@@ -277,12 +277,12 @@ func floatPattern(d api.DType, f fill) []byte {
 	var x float64
 	switch f {
 	case largest, lowest:
-		x = map[api.DType]float64{api.Float16: 65504, api.Float32: math.MaxFloat32, api.Float64: math.MaxFloat64}[d]
+		x = map[api.DType]float64{api.Float16: 65504, api.BFloat16: float64(api.BFloat16ToFloat32(0x7f7f)), api.Float32: math.MaxFloat32, api.Float64: math.MaxFloat64}[d]
 		if f == lowest {
 			x = -x
 		}
 	case denormal:
-		x = map[api.DType]float64{api.Float16: 0x1p-24, api.Float32: math.SmallestNonzeroFloat32, api.Float64: math.SmallestNonzeroFloat64}[d]
+		x = map[api.DType]float64{api.Float16: 0x1p-24, api.BFloat16: 0x1p-133, api.Float32: math.SmallestNonzeroFloat32, api.Float64: math.SmallestNonzeroFloat64}[d]
 	case infinity:
 		x = math.Inf(1)
 	case minusInfinity:
@@ -295,6 +295,8 @@ func floatPattern(d api.DType, f fill) []byte {
 	switch d {
 	case api.Float16:
 		return binary.LittleEndian.AppendUint16(nil, api.Float64ToFloat16(x))
+	case api.BFloat16:
+		return binary.LittleEndian.AppendUint16(nil, api.Float64ToBFloat16(x))
 	case api.Float32:
 		return binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(x)))
 	}

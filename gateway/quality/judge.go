@@ -181,6 +181,8 @@ func sameData(d api.DType, a, b []byte, tolerance float64) bool {
 	switch d {
 	case api.Float16:
 		element = func(p []byte) float64 { return float64(api.Float16ToFloat32(binary.LittleEndian.Uint16(p))) }
+	case api.BFloat16:
+		element = func(p []byte) float64 { return float64(api.BFloat16ToFloat32(binary.LittleEndian.Uint16(p))) }
 	case api.Float32:
 		element = func(p []byte) float64 { return float64(math.Float32frombits(binary.LittleEndian.Uint32(p))) }
 	case api.Float64:

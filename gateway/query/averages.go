@@ -143,6 +143,8 @@ func number(dtype api.DType, b []byte) float64 {
 		return float64(int64(le.Uint64(b)))
 	case api.Float16:
 		return float64(api.Float16ToFloat32(le.Uint16(b)))
+	case api.BFloat16:
+		return float64(api.BFloat16ToFloat32(le.Uint16(b)))
 	case api.Float32:
 		return float64(math.Float32frombits(le.Uint32(b)))
 	default:
@@ -157,6 +159,8 @@ func appendNumbers(dst []byte, dtype api.DType, values []float64) []byte {
 		switch dtype {
 		case api.Float16:
 			dst = le.AppendUint16(dst, api.Float64ToFloat16(v))
+		case api.BFloat16:
+			dst = le.AppendUint16(dst, api.Float64ToBFloat16(v))
 		case api.Float32:
 			dst = le.AppendUint32(dst, math.Float32bits(float32(v)))
 		case api.Float64:

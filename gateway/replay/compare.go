@@ -30,7 +30,7 @@ func compareOutputs(specs []api.TensorSpec, a, b []byte, tolerance float64, part
 		return false
 	}
 	if len(specs) == 1 {
-		return sameJSON(x, y, isFloat(specs[0].DType), tolerance)
+		return sameJSON(x, y, specs[0].DType.Float(), tolerance)
 	}
 	p, okP := x.(map[string]any)
 	q, okQ := y.(map[string]any)
@@ -45,14 +45,12 @@ func compareOutputs(specs []api.TensorSpec, a, b []byte, tolerance float64, part
 		}
 		known++
 		w, okW := q[specs[i].Name]
-		if !okV || !okW || !sameJSON(v, w, isFloat(specs[i].DType), tolerance) {
+		if !okV || !okW || !sameJSON(v, w, specs[i].DType.Float(), tolerance) {
 			return false
 		}
 	}
 	return known == len(p)
 }
-
-func isFloat(d api.DType) bool { return d == api.Float16 || d == api.Float32 || d == api.Float64 }
 
 func decodeOutput(text []byte) (v any, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(text))

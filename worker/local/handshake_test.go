@@ -22,6 +22,34 @@ func eachPoller(t *testing.T, f func(t *testing.T, g *workertest.Hub)) {
 	}
 }
 
+// A worker of version 1 has no bfloat16: it is refused with what to do, and one of version 2 is not.
+func TestTypesOfVersion2(t *testing.T) {
+	sig := api.Signature{Inputs: []api.TensorSpec{workertest.Spec("x", api.BFloat16)}, Outputs: []api.TensorSpec{workertest.Spec("y", api.Float32)}}
+	for major := uint16(1); major <= 2; major++ {
+		eachPoller(t, func(t *testing.T, g *workertest.Hub) {
+			l := g.Expect(sig, 1)
+			w := workertest.DialRaw(t, g.Socket)
+			t.Cleanup(w.Close)
+			m := wire.Hello{Major: major, Token: l.Token(), Model: "conformance", Version: "1", Binding: "raw/1", Concurrency: 1}
+			w.Write(m.Append(nil))
+			typ, payload, err := w.Frame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if major == 2 {
+				if typ != wire.TypeWelcome {
+					t.Errorf("version 2 is answered by a frame of type %#x", typ)
+				}
+				return
+			}
+			var refused wire.Refused
+			if err := refused.Decode(payload); typ != wire.TypeRefused || err != nil || refused.Code != wire.RefusedVersion || !strings.Contains(refused.Text, "bfloat16") {
+				t.Errorf("version 1 is answered by a frame of type %#x: %+v (%v)", typ, refused, err)
+			}
+		})
+	}
+}
+
 // What a connection may send first, and how the gateway refuses it.
 func TestRefusals(t *testing.T) {
 	other := workertest.Text()

@@ -366,6 +366,9 @@ func (h *Hub) checkHello(e worker.Expectation, hello wire.Hello) *wire.Refused {
 	if hello.Model != e.Model.Name || hello.Version != e.Model.Version {
 		return &wire.Refused{Code: wire.RefusedModel, Text: fmt.Sprintf("the worker serves %s@%s, but was launched for %s", hello.Model, hello.Version, e.Model)}
 	}
+	if dtype := tooNew(hello.Major, e.Signature); dtype != "" {
+		return &wire.Refused{Code: wire.RefusedVersion, Text: fmt.Sprintf("%s has a tensor of dtype %s, which version 1 of the protocol lacks: use a binding that speaks version 2", e.Model, dtype)}
+	}
 	if hello.Signature != nil {
 		declared := signatureFor(hello.Major, e.Signature)
 		if where := signatureDifference(hello.Signature, &declared); where != "" {
@@ -397,6 +400,19 @@ func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 		return nil, err
 	}
 	return cred, cerr
+}
+
+// tooNew returns the name of a type in the signature that a worker of this version does not know; empty: there is none.
+func tooNew(major uint16, sig api.Signature) string {
+	if major >= 2 {
+		return ""
+	}
+	for _, specs := range [][]api.TensorSpec{sig.Inputs, sig.Outputs} {
+		if slices.ContainsFunc(specs, func(t api.TensorSpec) bool { return t.DType == api.BFloat16 }) {
+			return api.BFloat16.String()
+		}
+	}
+	return ""
 }
 
 // signatureFor is the signature as a worker of this version knows it: version 1 has bytes for strings.

@@ -358,6 +358,8 @@ func elementToJSON(d api.DType, b []byte) any {
 		return int32(le.Uint32(b))
 	case api.Int64:
 		return int64(le.Uint64(b))
+	case api.BFloat16:
+		return floatToJSON(float64(api.BFloat16ToFloat32(le.Uint16(b))))
 	case api.Float16:
 		return floatToJSON(float64(api.Float16ToFloat32(le.Uint16(b))))
 	case api.Float32:
@@ -442,6 +444,8 @@ func appendElement(t *testing.T, dst []byte, d api.DType, e any) []byte {
 		return le.AppendUint64(dst, uint64(f))
 	case api.Int64:
 		return le.AppendUint64(dst, uint64(int64(f)))
+	case api.BFloat16:
+		return le.AppendUint16(dst, api.Float64ToBFloat16(f))
 	case api.Float16:
 		return le.AppendUint16(dst, api.Float64ToFloat16(f))
 	case api.Float32:

@@ -127,7 +127,7 @@ func appendElement(data []byte, d api.DType, number string) ([]byte, error) {
 			return append(data, 1), nil
 		}
 		return append(data, 0), nil
-	case api.Float16, api.Float32, api.Float64:
+	case api.Float16, api.BFloat16, api.Float32, api.Float64:
 		f, err := strconv.ParseFloat(number, 64)
 		if math.IsNaN(f) {
 			f = math.Float64frombits(0x7ff8 << 48) // Go's own NaN has a payload that the vectors' NaN has not
@@ -135,6 +135,8 @@ func appendElement(data []byte, d api.DType, number string) ([]byte, error) {
 		switch d {
 		case api.Float16:
 			return le.AppendUint16(data, api.Float64ToFloat16(f)), err
+		case api.BFloat16:
+			return le.AppendUint16(data, api.Float64ToBFloat16(f)), err
 		case api.Float32:
 			return le.AppendUint32(data, math.Float32bits(float32(f))), err
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // numeric are the types with a fixed size.
-var numeric = []api.DType{api.Bool, api.Uint8, api.Uint16, api.Uint32, api.Uint64, api.Int8, api.Int16, api.Int32, api.Int64, api.Float16, api.Float32, api.Float64}
+var numeric = []api.DType{api.Bool, api.Uint8, api.Uint16, api.Uint32, api.Uint64, api.Int8, api.Int16, api.Int32, api.Int64, api.Float16, api.Float32, api.Float64, api.BFloat16}
 
 // echoes makes a signature whose every input comes back as an output.
 func echoes(inputs ...api.TensorSpec) (sig api.Signature) {

@@ -131,18 +131,18 @@ func (c *call) csvValue(v *api.Value, spec *api.TensorSpec, text string) error {
 	case spec.DType.Variable():
 		v.Data = append(v.Data[:0], text...)
 		return nil
-	case text == "" && !isFloat(spec.DType):
+	case text == "" && !spec.DType.Float():
 		return errors.New("the field is empty: only columns of floating point have missing values")
 	}
 	token := text
 	switch word := strings.ToLower(text); {
 	case spec.DType == api.Bool && (word == "true" || word == "false"):
 		token = word
-	case isFloat(spec.DType) && (word == "" || word == "nan" || word == "na" || word == "null"):
+	case spec.DType.Float() && (word == "" || word == "nan" || word == "na" || word == "null"):
 		token = "null"
-	case isFloat(spec.DType) && (word == "inf" || word == "infinity"):
+	case spec.DType.Float() && (word == "inf" || word == "infinity"):
 		token = "Infinity"
-	case isFloat(spec.DType) && (word == "-inf" || word == "-infinity"):
+	case spec.DType.Float() && (word == "-inf" || word == "-infinity"):
 		token = "-Infinity"
 	}
 	r := &c.reader
@@ -158,8 +158,6 @@ func (c *call) csvValue(v *api.Value, spec *api.TensorSpec, text string) error {
 	}
 	return nil
 }
-
-func isFloat(d api.DType) bool { return d == api.Float16 || d == api.Float32 || d == api.Float64 }
 
 func csvError(err error) error {
 	var e *csv.ParseError

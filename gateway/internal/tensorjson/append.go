@@ -47,6 +47,8 @@ func AppendElement(dst []byte, dtype api.DType, data []byte) []byte {
 		return strconv.AppendInt(dst, int64(binary.LittleEndian.Uint64(data)), 10)
 	case api.Float16:
 		return appendFloat16(dst, binary.LittleEndian.Uint16(data))
+	case api.BFloat16:
+		return appendBFloat16(dst, binary.LittleEndian.Uint16(data))
 	case api.Float32:
 		return appendFloat(dst, float64(math.Float32frombits(binary.LittleEndian.Uint32(data))), 32)
 	case api.Float64:
@@ -179,11 +181,25 @@ func appendFloat16(dst []byte, h uint16) []byte {
 	if n := int64(f); float64(n) == f && n > -2048 && n < 2048 || h&0x7c00 == 0x7c00 {
 		return appendFloat(dst, f, 64)
 	}
+	return appendShort(dst, f, h, api.Float64ToFloat16)
+}
+
+// appendBFloat16 is appendFloat16 for bfloat16; four digits are always enough.
+func appendBFloat16(dst []byte, h uint16) []byte {
+	f := float64(api.BFloat16ToFloat32(h))
+	if n := int64(f); float64(n) == f && n > -256 && n < 256 || h&0x7f80 == 0x7f80 {
+		return appendFloat(dst, f, 64)
+	}
+	return appendShort(dst, f, h, api.Float64ToBFloat16)
+}
+
+// appendShort formats f with the fewest digits that round to h.
+func appendShort(dst []byte, f float64, h uint16, round func(float64) uint16) []byte {
 	var buf [32]byte
 	for digits := 0; digits < 5; digits++ {
 		text := strconv.AppendFloat(buf[:0], f, 'e', digits, 64)
 		g, err := strconv.ParseFloat(asString(text), 64)
-		if err == nil && api.Float64ToFloat16(g) == h {
+		if err == nil && round(g) == h {
 			return appendFloat(dst, g, 64) // the shortest form of g has these digits
 		}
 	}

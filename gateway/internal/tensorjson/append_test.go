@@ -108,6 +108,29 @@ func TestEveryHalfReadsBack(t *testing.T) {
 	}
 }
 
+func TestEveryBFloat16ReadsBack(t *testing.T) {
+	s := api.TensorSpec{Name: "x", DType: api.BFloat16}
+	var r Reader
+	var v api.Value
+	for h := range 1 << 16 {
+		if h&0x7f80 == 0x7f80 {
+			continue // not finite
+		}
+		data := []byte{byte(h), byte(h >> 8)}
+		text := AppendValue(nil, s, api.Value{Data: data})
+		r.Reset(text)
+		if err := r.Value(&v, &s); err != nil || string(v.Data) != string(data) {
+			t.Fatalf("bfloat16 %04x: %s reads back as %x, %v", h, text, v.Data, err)
+		}
+	}
+	for f, want := range map[float64]string{0.1: "0.1", 1.0 / 3: "0.334", 3e38: "3e+38", 255: "255", -1000: "-1000", 0x1p-133: "9e-41"} {
+		h := api.Float64ToBFloat16(f)
+		if got := string(AppendValue(nil, s, api.Value{Data: []byte{byte(h), byte(h >> 8)}})); got != want {
+			t.Errorf("%v is written as %s: expected %s", f, got, want)
+		}
+	}
+}
+
 // drawSpec and drawValue draw a tensor and one value of it.
 func drawSpec(t *rapid.T, name string) api.TensorSpec {
 	s := api.TensorSpec{Name: name, DType: api.DType(rapid.IntRange(int(api.Bool), int(api.Bytes)).Draw(t, "dtype"))}

@@ -134,7 +134,7 @@ func (r *Reader) nextComma(full bool) (more bool, err error) {
 func (r *Reader) scalar(dst []byte, dtype api.DType, place int) ([]byte, error) {
 	c := r.Peek()
 	switch dtype {
-	case api.Float32, api.Float64, api.Float16:
+	case api.Float32, api.Float64, api.Float16, api.BFloat16:
 		return r.float(dst, dtype, place)
 	case api.Bytes, api.String:
 		if place > 0 { // a batch of rank 0: elements without lengths
@@ -205,12 +205,16 @@ func (r *Reader) float(dst []byte, dtype api.DType, place int) ([]byte, error) {
 		if f64, ok = r.token(); !ok {
 			return dst, r.notNumber(dtype, place)
 		}
-		f32, f16 = float32(f64), api.Float64ToFloat16(f64)
+		if f32, f16 = float32(f64), api.Float64ToFloat16(f64); dtype == api.BFloat16 {
+			f16 = api.Float64ToBFloat16(f64)
+		}
 		next = r.pos
 	case dtype == api.Float64:
 		f64, ok = toFloat64(w, exp, flags, text)
 	case dtype == api.Float32:
 		f32, ok = toFloat32(w, exp, flags, text)
+	case dtype == api.BFloat16:
+		f16, ok = toBFloat16(w, exp, flags, text)
 	default:
 		f16, ok = toFloat16(w, exp, flags, text)
 	}

@@ -94,7 +94,7 @@ func depth(body []byte) int {
 
 // fuzzSpecs are the signatures with which FuzzParse parses bodies.
 var fuzzSpecs = [][]api.TensorSpec{
-	spec(api.Float32, 3), spec(api.Float64, -1, 2), spec(api.Int16), spec(api.Uint64, -1, -1), spec(api.Bool, 2, 2), spec(api.Bytes), spec(api.Bytes, -1), spec(api.Float16, -1),
+	spec(api.Float32, 3), spec(api.Float64, -1, 2), spec(api.Int16), spec(api.Uint64, -1, -1), spec(api.Bool, 2, 2), spec(api.Bytes), spec(api.Bytes, -1), spec(api.Float16, -1), spec(api.BFloat16, -1),
 	{{Name: "a", DType: api.Float32, Shape: []int64{2}}, {Name: "b", DType: api.Bytes}},
 }
 
@@ -199,6 +199,9 @@ func reference(t *testing.T, text []byte, s api.TensorSpec) (data []byte) {
 
 func referenceNumber(t *testing.T, text string, dtype api.DType) []byte {
 	switch dtype {
+	case api.BFloat16:
+		h := roundBrain16(t, text)
+		return []byte{byte(h), byte(h >> 8)}
 	case api.Float16:
 		h := round16(t, text)
 		return []byte{byte(h), byte(h >> 8)}

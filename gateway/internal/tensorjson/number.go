@@ -319,7 +319,7 @@ func toFloat16(w uint64, exp int, flags uint8, text []byte) (h uint16, ok bool) 
 		return 0, false
 	}
 	if tie16(d) && !(exp == 0 && flags&tooLong == 0 && w <= exactInt) {
-		switch compareDecimal(text, d) {
+		switch compareDecimal(text, d, 25) {
 		case -1:
 			d = math.Nextafter(d, 0)
 		case +1:
@@ -328,6 +328,24 @@ func toFloat16(w uint64, exp int, flags uint8, text []byte) (h uint16, ok bool) 
 	}
 	h = api.Float64ToFloat16(d)
 	return h, h&0x7fff < 0x7c00
+}
+
+// toBFloat16 is toFloat16 for bfloat16.
+func toBFloat16(w uint64, exp int, flags uint8, text []byte) (h uint16, ok bool) {
+	d, ok := toFloat64(w, exp, flags, text)
+	if !ok {
+		return 0, false
+	}
+	if f := float32(d); float64(f) == d && math.Float32bits(f)&0xffff == 0x8000 && !(exp == 0 && flags&tooLong == 0 && w <= exactInt) {
+		switch compareDecimal(text, d, 134) { // the least tie is 2^-134
+		case -1:
+			d = math.Nextafter(d, 0)
+		case +1:
+			d = math.Nextafter(d, math.Copysign(math.Inf(1), d))
+		}
+	}
+	h = api.Float64ToBFloat16(d)
+	return h, h&0x7fff < 0x7f80
 }
 
 // tie16 reports whether d is exactly midway between two neighbouring halves.
@@ -342,11 +360,11 @@ func tie16(d float64) bool {
 	return n-math.Floor(n) == 0.5
 }
 
-// compareDecimal compares |text| with |d|, where d is a tie between halves: at most 5 digits before the point and 25
-// after.
-func compareDecimal(text []byte, d float64) int {
-	var buf [40]byte
-	exact := decimal(strconv.AppendFloat(buf[:0], math.Abs(d), 'f', 25, 64))
+// compareDecimal compares |text| with |d|, which has so many decimals at most: a tie between halves has 25, and one between bfloat16 134. They have
+// at most 39 digits before the point.
+func compareDecimal(text []byte, d float64, decimals int) int {
+	var buf [176]byte
+	exact := decimal(strconv.AppendFloat(buf[:0], math.Abs(d), 'f', decimals, 64))
 	given := decimal(text)
 	if given.point != exact.point {
 		if given.point < exact.point {

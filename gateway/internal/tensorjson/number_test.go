@@ -72,6 +72,10 @@ func checkFloat(t *testing.T, s string) {
 	if want := round16(t, s); ok != (want&0x7fff < 0x7c00) || ok && got != want {
 		t.Errorf("float16 %s: got %04x %v, want %04x", s, got, ok, want)
 	}
+	got, ok = toBFloat16(w, exp, flags, []byte(s))
+	if want := roundBrain16(t, s); ok != (want&0x7fff < 0x7f80) || ok && got != want {
+		t.Errorf("bfloat16 %s: got %04x %v, want %04x", s, got, ok, want)
+	}
 }
 
 // checkValue parses s as an element of a tensor, with and without text after it (so that eight bytes can be read at
@@ -102,6 +106,18 @@ func checkValue(t *testing.T, s string, dtype api.DType, want uint64, wantErr er
 // round16 rounds a decimal to the nearest half by exact arithmetic.
 func round16(t *testing.T, s string) uint16 {
 	t.Helper()
+	return roundExactly(t, s, 0x7c00, 65536, api.Float16ToFloat32)
+}
+
+// roundBrain16 is round16 for bfloat16.
+func roundBrain16(t *testing.T, s string) uint16 {
+	t.Helper()
+	return roundExactly(t, s, 0x7f80, 0x1p128, api.BFloat16ToFloat32)
+}
+
+// roundExactly rounds to a type of 16 bits whose infinity has the bits inf, and would be top if it were finite.
+func roundExactly(t *testing.T, s string, inf int, top float64, widen func(uint16) float32) uint16 {
+	t.Helper()
 	x, ok := new(big.Rat).SetString(s)
 	if !ok {
 		t.Fatalf("big.Rat cannot parse %s", s)
@@ -112,14 +128,14 @@ func round16(t *testing.T, s string) uint16 {
 		x.Neg(x)
 	}
 	value := func(h int) *big.Rat {
-		if h == 0x7c00 {
-			return new(big.Rat).SetInt64(65536)
+		if h == inf {
+			return new(big.Rat).SetFloat64(top)
 		}
-		return new(big.Rat).SetFloat64(float64(api.Float16ToFloat32(uint16(h))))
+		return new(big.Rat).SetFloat64(float64(widen(uint16(h))))
 	}
-	lo, hi := 0, 0x7c00
+	lo, hi := 0, inf
 	if x.Cmp(value(hi)) >= 0 {
-		return sign | 0x7c00
+		return sign | uint16(inf)
 	}
 	for hi-lo > 1 {
 		if mid := (lo + hi) / 2; x.Cmp(value(mid)) >= 0 {
@@ -173,6 +189,19 @@ func TestFloatsAsStrconv(t *testing.T) {
 		below, _ := new(big.Rat).SetString(tie)
 		below.Sub(below, new(big.Rat).SetFrac64(1, 1e18))
 		checkFloat(t, below.FloatString(40))
+	}
+	for h := 0; h < 0x7f80; h += 1 + rng.IntN(64) { // the same for bfloat16
+		lo, hi := float64(api.BFloat16ToFloat32(uint16(h))), 0x1p128
+		if h < 0x7f7f {
+			hi = float64(api.BFloat16ToFloat32(uint16(h + 1)))
+		}
+		for _, s := range []string{strconv.FormatFloat(lo, 'g', -1, 64), strconv.FormatFloat((lo+hi)/2, 'f', 140, 64), strconv.FormatFloat((lo+hi)/2, 'f', 140, 64) + "01", strconv.FormatFloat((lo+hi)/2, 'e', 110, 64)} {
+			w, exp, _, flags := scan([]byte(s), 0)
+			got, ok := toBFloat16(w, exp, flags, []byte(s))
+			if want := roundBrain16(t, s); ok != (want < 0x7f80) || ok && got != want {
+				t.Errorf("bfloat16 %s: got %04x %v, want %04x", s, got, ok, want)
+			}
+		}
 	}
 }
 

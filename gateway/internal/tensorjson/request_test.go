@@ -26,6 +26,8 @@ func raw(dtype api.DType, numbers ...float64) []byte {
 			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f))
 		case api.Float32:
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(f)))
+		case api.BFloat16:
+			b = binary.LittleEndian.AppendUint16(b, api.Float64ToBFloat16(f))
 		case api.Float16:
 			b = binary.LittleEndian.AppendUint16(b, api.Float64ToFloat16(f))
 		default:
@@ -92,6 +94,7 @@ func TestParse(t *testing.T) {
 		{"strings", spec(api.String, -1), `{"input":["AA==",""]}`, one(elements("AA==", ""), 2)},
 		{"missing values", spec(api.Float64, 3), `{"input":[1,null,3]}`, one([]byte("\x00\x00\x00\x00\x00\x00\xf0\x3f\x00\x00\x00\x00\x00\x00\xf8\x7f\x00\x00\x00\x00\x00\x00\x08\x40"))},
 		{"a missing scalar", spec(api.Float32), `{"input":null}`, one([]byte("\x00\x00\xc0\x7f"))},
+		{"bfloat16", spec(api.BFloat16, 3), `{"input":[3e38, -0.1, null]}`, one(append(raw(api.BFloat16, 3e38, -0.1), "\xc0\x7f"...))},
 		{"missing half", spec(api.Float16, 1), `{"input":[ null ]}`, one([]byte("\x00\x7e"))},
 		{"fixed texts", spec(api.Bytes, 1, 2), `{"input":[["ab","c"]]}`, one(elements("ab", "c"), 1, 2)},
 		{"batch", spec(api.Int32), `{"input_batch":[1,2,3]}`, [][]api.Value{{{Data: raw(api.Int32, 1)}}, {{Data: raw(api.Int32, 2)}}, {{Data: raw(api.Int32, 3)}}}},
@@ -169,6 +172,7 @@ func TestParseErrors(t *testing.T) {
 		{spec(api.Float32, 3), `{"input":[1,-Infinity,2]}`, `input[1]: expected a number, found -Infinity, which is not JSON (byte 12)`},
 		{spec(api.Float32, 3), `{"input":[1,1e39,2]}`, `input[1]: 1e39 is out of range for float32 (byte 12)`},
 		{spec(api.Float64, 3), `{"input":[1,-1e309,2]}`, `input[1]: -1e309 is out of range for float64 (byte 12)`},
+		{spec(api.BFloat16, 2), `{"input":[1,3.4e38]}`, `input[1]: 3.4e38 is out of range for bfloat16 (byte 12)`},
 		{spec(api.Float16, 3), `{"input":[1,65520,2]}`, `input[1]: 65520 is out of range for float16 (byte 12)`},
 		{spec(api.Float32, 3), `{"input":[1,01,2]}`, `input[1]: expected a number, found 01 (byte 12)`},
 		{spec(api.Float32, 3), `{"input":[1,2.,3]}`, `input[1]: expected a number, found 2. (byte 12)`},

@@ -8,8 +8,8 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Element is a Go type for the elements of a tensor. A bool tensor is viewed as uint8 (0 or 1), a float16 one as uint16
-// (its bits; package api converts).
+// Element is a Go type for the elements of a tensor. A bool tensor is viewed as uint8 (0 or 1), a float16 or bfloat16 one as
+// uint16 (its bits; package api converts).
 type Element interface {
 	uint8 | uint16 | uint32 | uint64 | int8 | int16 | int32 | int64 | float32 | float64
 }
@@ -21,7 +21,7 @@ func fits[T Element](d api.DType) bool {
 	case uint8:
 		return d == api.Uint8 || d == api.Bool
 	case uint16:
-		return d == api.Uint16 || d == api.Float16
+		return d == api.Uint16 || d == api.Float16 || d == api.BFloat16
 	case uint32:
 		return d == api.Uint32
 	case uint64:

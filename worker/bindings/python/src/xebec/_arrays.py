@@ -20,6 +20,17 @@ from ._tensors import BadOutput, TensorSpec, describe
 _ndarray = np.ndarray
 
 
+def dtype_of(name: str) -> Any:
+    """numpy's type of a declared one. Raises ImportError for bfloat16 without ml_dtypes, which defines it."""
+    if name != "bfloat16":
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError as e:
+        raise ImportError("bfloat16 tensors need ml_dtypes in the model's environment: pip install ml_dtypes") from e
+    return np.dtype(ml_dtypes.bfloat16)
+
+
 def castable(what: str, value: Any, dtype: Any, noun: str) -> Any:
     """Returns value as an array that may be assigned to dtype under numpy's same_kind rule, or raises BadOutput.
 
@@ -67,7 +78,7 @@ class FixedArrays:
 
     def __init__(self, spec: TensorSpec, what: str, text: bool = False) -> None:
         self.spec, self.what = spec, what
-        self.dtype, self.shape = np.dtype(spec.dtype), spec.shape
+        self.dtype, self.shape = dtype_of(spec.dtype), spec.shape
         self.item_bytes = self.dtype.itemsize * math.prod(spec.shape)
 
     def read(self, buf: Any, at: int, length: int, n: int) -> Any:
@@ -98,7 +109,7 @@ class RaggedArrays:
 
     def __init__(self, spec: TensorSpec, what: str, text: bool = False) -> None:
         self.spec, self.what = spec, what
-        self.dtype, self.rank = np.dtype(spec.dtype), len(spec.shape)
+        self.dtype, self.rank = dtype_of(spec.dtype), len(spec.shape)
         self._empty = tuple(max(d, 0) for d in spec.shape)
 
     def read(self, buf: Any, at: int, length: int, n: int) -> list[Any]:

@@ -21,6 +21,7 @@ DTYPE_NAMES = {
     12: "float64",
     13: "bytes",
     14: "string",
+    15: "bfloat16",
 }
 DTYPE_CODES = {name: code for code, name in DTYPE_NAMES.items()}
 
@@ -36,6 +37,7 @@ DTYPE_FORMATS = {
     "int32": "i",
     "int64": "q",
     "float16": "e",
+    "bfloat16": "H",  # its bits: struct has no letter for it
     "float32": "f",
     "float64": "d",
 }

@@ -1,8 +1,8 @@
 """Codecs of numeric tensors without numpy: inputs are read-only memoryviews of the block, outputs lists or buffers.
 
 They serve models where numpy is not installed. Their interface is :class:`xebec._bytes.Codec`. A memoryview has the
-tensor's shape and element type, with two exceptions: float16 arrives as its 16 bits (``H``) if this Python's memoryview
-has no half floats, and a view without elements is flat, because memoryview has no dimension 0.
+tensor's shape and element type, with three exceptions: float16 arrives as its 16 bits (``H``) if this Python's memoryview
+has no half floats, bfloat16 always does, and a view without elements is flat, because memoryview has no dimension 0.
 """
 
 from __future__ import annotations
