@@ -20,6 +20,8 @@ type ModelSpec struct {
 	Version string `json:"version" field:"version"`
 	// Inputs and Outputs are the signature of one query. The batch dimension is never part of a shape.
 	Inputs  []TensorSpec `json:"inputs"`
+	// Columns declare inputs that are all scalars, in place of Inputs. WithDefaults moves them there.
+	Columns []ColumnSpec `json:"columns,omitempty"`
 	Outputs []TensorSpec `json:"outputs"`
 	Run     RunSpec      `json:"run"`
 	// Python is the virtual environment whose interpreter "python" means in the command, relative to Dir. If it is
@@ -65,6 +67,12 @@ type ModelSpec struct {
 	// Dir is the directory that the spec's relative paths refer to and in which the worker starts. Package manifest
 	// resolves it: it defaults to the manifest's directory, and a relative Dir is relative to that directory.
 	Dir string `json:"dir,omitempty"`
+}
+
+// ColumnSpec is an input that is one element of a query: a column of a table of queries.
+type ColumnSpec struct {
+	Name  string `json:"name"`
+	DType DType  `json:"dtype"`
 }
 
 // BatchingSpec says how queries are grouped into batches.
@@ -216,6 +224,13 @@ func (m *ModelSpec) FixedInputBytes() int64 {
 // WithDefaults returns a copy with every unset field that has a default set to it. It is idempotent. Replica bounds {0,
 // 0} mean {1, 1}; {0, n} is a model that may sleep; {n, 0} means {n, n}.
 func (m ModelSpec) WithDefaults() ModelSpec {
+	if len(m.Inputs) == 0 && len(m.Columns) > 0 {
+		m.Inputs = make([]TensorSpec, len(m.Columns))
+		for i, c := range m.Columns {
+			m.Inputs[i] = TensorSpec{Name: c.Name, DType: c.DType, Shape: []int64{}}
+		}
+		m.Columns = nil
+	}
 	if m.Version == "" {
 		m.Version = DefaultVersion
 	}
@@ -257,6 +272,9 @@ func (m ModelSpec) Validate() error {
 	var e FieldErrors
 	e.check("name", CheckName("model", m.Name))
 	e.check("version", CheckVersion(m.Version))
+	if len(m.Columns) > 0 {
+		e.add("columns", "is there beside inputs: expected one of them")
+	}
 	inputs := validateTensors(&e, "inputs", m.Inputs)
 	validateTensors(&e, "outputs", m.Outputs)
 	m.Run.validate(&e)

@@ -83,6 +83,7 @@ func formOf(accept []byte, media string) (form, string) {
 	return formWhole, ""
 }
 
+// contentTypes are those of the forms but formRaw, which has that of the output.
 var contentTypes = [...]string{formWhole: dialect.JSON, formEvents: "text/event-stream; charset=utf-8", formLines: "application/jsonl"}
 
 // Open implements [api.Stream].
@@ -115,8 +116,8 @@ func (f *flow) settled() api.Code {
 	}
 	a := &c.Answer
 	a.Reset(200)
-	if a.ContentType = contentTypes[f.form]; f.form == formRaw {
-		a.ContentType = c.raw
+	if a.ContentType = c.raw; f.form != formRaw {
+		a.ContentType = contentTypes[f.form]
 	}
 	a.Fields = append(a.Fields, dialect.Field{Name: "Xebec-Query-Id", Value: strconv.AppendUint(nil, q.ID, 10)}, noStore, noBuffering)
 	a.Body = append(a.Body, f.text...)

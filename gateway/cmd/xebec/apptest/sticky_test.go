@@ -43,7 +43,7 @@ affinity: context
 replicas: {min: 3, max: 3}
 dir: %s
 run: {command: [python, model.py], isolation: none}
-`, dir), function("sessions", "sessions"))
+`, dir), function("sessions", "sessions", "slo: 60s"))
 	g.awaitReplicas("sessions", 3)
 	const contexts = 24
 	replicas := make([]string, contexts)
