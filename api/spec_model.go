@@ -19,7 +19,7 @@ type ModelSpec struct {
 	Name    string `json:"name"`
 	Version string `json:"version" field:"version"`
 	// Inputs and Outputs are the signature of one query. The batch dimension is never part of a shape.
-	Inputs  []TensorSpec `json:"inputs"`
+	Inputs []TensorSpec `json:"inputs"`
 	// Columns declare inputs that are all scalars, in place of Inputs. WithDefaults moves them there.
 	Columns []ColumnSpec `json:"columns,omitempty"`
 	Outputs []TensorSpec `json:"outputs"`
@@ -140,9 +140,11 @@ const (
 // Limits of a model's spec. They keep every size that is computed from a spec sane.
 const (
 	// MaxTensors is the worker protocol's limit for inputs, and for outputs.
-	MaxTensors = 64 //xebec:limit inputs, and outputs, of a model
-	// MaxTensorNameBytes keeps the largest signature within one frame of the worker protocol (64 KiB).
+	MaxTensors = 255 //xebec:limit inputs, and outputs, of a model
+	// MaxTensorNameBytes is enough for a sentence.
 	MaxTensorNameBytes = 255 //xebec:limit a tensor's name
+	// MaxSignatureBytes leaves a quarter of the worker protocol's largest frame (64 KiB) to the other fields of a handshake.
+	MaxSignatureBytes = 48 << 10 //xebec:limit names and shapes of a model's inputs and outputs, as the worker protocol has them
 	// MaxReplicas exceeds what one machine can run. It catches typing errors.
 	MaxReplicas = 1024 //xebec:limit replicas of a version
 	// MaxBatch bounds the tables of a batch block: 65,536 entries of 16 bytes are 1 MiB.
@@ -276,7 +278,10 @@ func (m ModelSpec) Validate() error {
 		e.add("columns", "is there beside inputs: expected one of them")
 	}
 	inputs := validateTensors(&e, "inputs", m.Inputs)
-	validateTensors(&e, "outputs", m.Outputs)
+	outputs := validateTensors(&e, "outputs", m.Outputs)
+	if n := (&Signature{Inputs: m.Inputs, Outputs: m.Outputs}).EncodedBytes(); inputs && outputs && n > MaxSignatureBytes {
+		e.add("inputs", "and outputs take %d bytes in the worker protocol: expected at most %d; shorten their names, or declare one input with a shape for columns of one type", n, MaxSignatureBytes)
+	}
 	m.Run.validate(&e)
 	validatePath(&e, "python", m.Python)
 	validatePreload(&e, m.Preload, &m.Run)

@@ -77,6 +77,15 @@ func TestNoneMeansBatchesOfOne(t *testing.T) {
 	}
 }
 
+// manyInputs are scalars whose names have that many bytes.
+func manyInputs(n, nameBytes int) []TensorSpec {
+	specs := make([]TensorSpec, n)
+	for i := range specs {
+		specs[i] = TensorSpec{Name: fmt.Sprintf("%0*d", nameBytes, i), DType: Float64}
+	}
+	return specs
+}
+
 func TestModelValidation(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	for _, c := range []struct {
@@ -88,7 +97,8 @@ func TestModelValidation(t *testing.T) {
 		{"version", func(m *ModelSpec) { m.Version = "-1" }, `version: version "-1": expected letters`},
 		{"no inputs", func(m *ModelSpec) { m.Inputs = nil }, "inputs: is empty"},
 		{"no outputs", func(m *ModelSpec) { m.Outputs = nil }, "outputs: is empty"},
-		{"many tensors", func(m *ModelSpec) { m.Inputs = make([]TensorSpec, 65) }, "inputs: has 65 tensors: expected at most 64"},
+		{"many tensors", func(m *ModelSpec) { m.Inputs = make([]TensorSpec, 256) }, "inputs: has 256 tensors: expected at most 255"},
+		{"long names of many tensors", func(m *ModelSpec) { m.Inputs = manyInputs(255, 200) }, "inputs: and outputs take 52040 bytes in the worker protocol: expected at most 49152"},
 		{"tensor name", func(m *ModelSpec) { m.Inputs[0].Name = "" }, "inputs[0].name: is empty"},
 		{"tensor name text", func(m *ModelSpec) { m.Inputs[0].Name = "a\nb" }, "inputs[0].name: \"a\\nb\": expected UTF-8 text"},
 		{"tensor name long", func(m *ModelSpec) { m.Inputs[0].Name = long }, "has 5000 bytes: expected at most 255"},

@@ -219,6 +219,18 @@ type Signature struct {
 	Outputs []TensorSpec
 }
 
+// EncodedBytes is the size of the signature in the worker protocol.
+func (s *Signature) EncodedBytes() int {
+	const count, nameLength, dtypeAndRank, dimension = 2, 2, 2, 8
+	n := 2 * count
+	for _, specs := range [...][]TensorSpec{s.Inputs, s.Outputs} {
+		for i := range specs {
+			n += nameLength + len(specs[i].Name) + dtypeAndRank + dimension*len(specs[i].Shape)
+		}
+	}
+	return n
+}
+
 // Value is the raw data of one tensor of one query. The package documentation describes the layout of the bytes.
 type Value struct {
 	Data []byte

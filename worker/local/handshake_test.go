@@ -3,6 +3,7 @@ package local_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -22,9 +23,23 @@ func eachPoller(t *testing.T, f func(t *testing.T, g *workertest.Hub)) {
 	}
 }
 
-// A worker of version 1 has no bfloat16: it is refused with what to do, and one of version 2 is not.
-func TestTypesOfVersion2(t *testing.T) {
-	sig := api.Signature{Inputs: []api.TensorSpec{workertest.Spec("x", api.BFloat16)}, Outputs: []api.TensorSpec{workertest.Spec("y", api.Float32)}}
+// A worker of version 1 has no bfloat16 and at most 64 inputs: it is refused with what to do, and one of version 2 is not.
+func TestSignaturesOfVersion2(t *testing.T) {
+	out := []api.TensorSpec{workertest.Spec("y", api.Float32)}
+	t.Run("type", func(t *testing.T) {
+		testVersion2(t, api.Signature{Inputs: []api.TensorSpec{workertest.Spec("x", api.BFloat16)}, Outputs: out}, "bfloat16")
+	})
+	t.Run("columns", func(t *testing.T) {
+		var in []api.TensorSpec
+		for i := range api.MaxTensors {
+			in = append(in, workertest.Spec(fmt.Sprintf("column %d", i), api.Float64))
+		}
+		testVersion2(t, api.Signature{Inputs: in, Outputs: out}, "more than 64 inputs")
+	})
+}
+
+// testVersion2 connects a worker of each version to a model of a signature that version 1 lacks.
+func testVersion2(t *testing.T, sig api.Signature, lacks string) {
 	for major := uint16(1); major <= 2; major++ {
 		eachPoller(t, func(t *testing.T, g *workertest.Hub) {
 			l := g.Expect(sig, 1)
@@ -43,7 +58,7 @@ func TestTypesOfVersion2(t *testing.T) {
 				return
 			}
 			var refused wire.Refused
-			if err := refused.Decode(payload); typ != wire.TypeRefused || err != nil || refused.Code != wire.RefusedVersion || !strings.Contains(refused.Text, "bfloat16") {
+			if err := refused.Decode(payload); typ != wire.TypeRefused || err != nil || refused.Code != wire.RefusedVersion || !strings.Contains(refused.Text, lacks) {
 				t.Errorf("version 1 is answered by a frame of type %#x: %+v (%v)", typ, refused, err)
 			}
 		})

@@ -366,8 +366,8 @@ func (h *Hub) checkHello(e worker.Expectation, hello wire.Hello) *wire.Refused {
 	if hello.Model != e.Model.Name || hello.Version != e.Model.Version {
 		return &wire.Refused{Code: wire.RefusedModel, Text: fmt.Sprintf("the worker serves %s@%s, but was launched for %s", hello.Model, hello.Version, e.Model)}
 	}
-	if dtype := tooNew(hello.Major, e.Signature); dtype != "" {
-		return &wire.Refused{Code: wire.RefusedVersion, Text: fmt.Sprintf("%s has a tensor of dtype %s, which version 1 of the protocol lacks: use a binding that speaks version 2", e.Model, dtype)}
+	if what := tooNew(hello.Major, e.Signature); what != "" {
+		return &wire.Refused{Code: wire.RefusedVersion, Text: fmt.Sprintf("%s has %s, which version 1 of the protocol lacks: use a binding that speaks version 2", e.Model, what)}
 	}
 	if hello.Signature != nil {
 		declared := signatureFor(hello.Major, e.Signature)
@@ -402,14 +402,17 @@ func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, cerr
 }
 
-// tooNew returns the name of a type in the signature that a worker of this version does not know; empty: there is none.
+// tooNew returns what in the signature a worker of this version does not know; empty: nothing.
 func tooNew(major uint16, sig api.Signature) string {
 	if major >= 2 {
 		return ""
 	}
 	for _, specs := range [][]api.TensorSpec{sig.Inputs, sig.Outputs} {
+		if len(specs) > wire.MaxTensorsV1 {
+			return fmt.Sprintf("more than %d inputs or outputs", wire.MaxTensorsV1)
+		}
 		if slices.ContainsFunc(specs, func(t api.TensorSpec) bool { return t.DType == api.BFloat16 }) {
-			return api.BFloat16.String()
+			return "a tensor of dtype " + api.BFloat16.String()
 		}
 	}
 	return ""

@@ -8,13 +8,14 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// Limits of a signature. With names of MaxTensorNameBytes, the largest signature fills three quarters of a payload.
+// Limits of a signature, beside [api.MaxSignatureBytes].
 const (
-	MaxTensors         = 64  // of inputs, and of outputs
-	MaxTensorNameBytes = 256 // when sending; when reading, only the payload bounds it
+	MaxTensors         = api.MaxTensors // of inputs, and of outputs
+	MaxTensorsV1       = 64             // in version 1
+	MaxTensorNameBytes = 256            // when sending; when reading, only the payload bounds it
 )
 
-// CheckSignature checks that a signature can be sent: counts, ranks, names and shapes are within the protocol's limits.
+// CheckSignature checks that a signature can be sent: counts, ranks, names, shapes and its size are within the protocol's limits.
 // Declared models are checked before they are served.
 func CheckSignature(sig *api.Signature) error {
 	for _, side := range []struct {
@@ -32,6 +33,9 @@ func CheckSignature(sig *api.Signature) error {
 				return fmt.Errorf("%s[%d]: the name has %d bytes, expected at most %d", side.what, i, n, MaxTensorNameBytes)
 			}
 		}
+	}
+	if n := sig.EncodedBytes(); n > api.MaxSignatureBytes {
+		return fmt.Errorf("the inputs and outputs take %d bytes: expected at most %d", n, api.MaxSignatureBytes)
 	}
 	return nil
 }

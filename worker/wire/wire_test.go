@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,10 +55,10 @@ func TestParserTakesAnyPieces(t *testing.T) {
 	}
 }
 
-// largestHello is at every limit that CheckSignature checks.
+// largestHello is at the limits that CheckSignature checks, but for the number of tensors.
 func largestHello() []byte {
 	sig := &api.Signature{}
-	for i := range MaxTensors {
+	for i := range 63 { // more of this size exceed api.MaxSignatureBytes
 		name := strings.Repeat(string(rune('a'+i%26)), MaxTensorNameBytes)
 		shape := make([]int64, api.MaxRank)
 		sig.Inputs = append(sig.Inputs, api.TensorSpec{Name: name, DType: api.Float32, Shape: shape})
@@ -72,7 +73,7 @@ func TestLargestHelloFits(t *testing.T) {
 	if err := m.Decode(largestHello()[HeaderBytes:]); err != nil {
 		t.Fatal(err)
 	}
-	if len(m.Signature.Inputs) != MaxTensors || len(m.Token) != maxTextBytes {
+	if len(m.Signature.Inputs) != 63 || len(m.Token) != maxTextBytes {
 		t.Errorf("%d inputs, a token of %d bytes", len(m.Signature.Inputs), len(m.Token))
 	}
 }
@@ -111,8 +112,23 @@ func TestCheckSignature(t *testing.T) {
 			t.Errorf("%+.60v: %v, expected %q", c.spec, err, c.want)
 		}
 	}
-	if err := CheckSignature(&api.Signature{Inputs: make([]api.TensorSpec, 65)}); err == nil {
-		t.Error("65 inputs were accepted")
+	scalars := make([]api.TensorSpec, MaxTensors)
+	for i := range scalars {
+		scalars[i] = api.TensorSpec{Name: strings.Repeat("n", 80), DType: api.Float64}
+	}
+	many := api.Signature{Inputs: scalars, Outputs: scalars}
+	if err := CheckSignature(&many); err != nil || len(appendSignature(nil, &many)) != many.EncodedBytes() {
+		t.Errorf("%d inputs: %v, and %d bytes where EncodedBytes says %d", MaxTensors, err, len(appendSignature(nil, &many)), many.EncodedBytes())
+	}
+	scalars[0].Name = strings.Repeat("n", MaxTensorNameBytes)
+	for i := range 40 {
+		scalars[i].Name = scalars[0].Name
+	}
+	if err := CheckSignature(&many); err == nil || !strings.Contains(err.Error(), "bytes: expected at most 49152") {
+		t.Errorf("long names of many tensors: %v", err)
+	}
+	if err := CheckSignature(&api.Signature{Inputs: append(slices.Clone(scalars), scalars[0])}); err == nil {
+		t.Errorf("%d inputs were accepted", MaxTensors+1)
 	}
 }
 

@@ -102,20 +102,20 @@ func hasHeader(contentType []byte) (bool, error) {
 
 // csvColumns reads the names of all columns, each one once.
 func csvColumns(order *[tensorjson.MaxInputs]uint8, names []string, specs []api.TensorSpec) error {
-	var seen uint64
+	var seen tensorjson.Seen
 	for column, name := range names {
 		i := tensorjson.Find(specs, []byte(name), min(column, len(specs)))
 		switch {
 		case i < 0:
 			return wrongCSV("line 1: unknown column %q: expected %s", clip([]byte(name)), tensorjson.Names(specs))
-		case seen&(1<<i) != 0:
+		case seen.Has(i):
 			return wrongCSV("line 1: the column %q is there twice", name)
 		}
-		seen |= 1 << i
+		seen.Add(i)
 		order[column] = uint8(i) // column is below len(specs), because none came twice
 	}
 	for i := range specs {
-		if seen&(1<<i) == 0 {
+		if !seen.Has(i) {
 			return wrongCSV("line 1: the column %q (%s) is missing", specs[i].Name, specs[i].String())
 		}
 	}

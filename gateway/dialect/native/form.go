@@ -277,7 +277,7 @@ func (c *call) readForm(contentType, body []byte) error {
 	var (
 		in     part
 		values []api.Value
-		seen   uint64
+		seen   tensorjson.Seen
 		at     int
 	)
 	for {
@@ -314,12 +314,12 @@ func (c *call) readForm(contentType, body []byte) error {
 			if values, err = c.Next(); err != nil {
 				return err
 			}
-			seen = 0
+			seen = tensorjson.Seen{}
 		}
-		if seen&(1<<i) != 0 {
+		if seen.Has(i) {
 			return f.wrong("there are two parts for the input %q", specs[i].Name)
 		}
-		seen |= 1 << i
+		seen.Add(i)
 		if at = i + 1; at == len(specs) {
 			at = 0
 		}
@@ -331,7 +331,7 @@ func (c *call) readForm(contentType, body []byte) error {
 		return f.wrong("the body has no input: expected %s", formNames(specs))
 	}
 	for i := range specs {
-		if seen&(1<<i) == 0 {
+		if !seen.Has(i) {
 			return f.wrong("the input %q (%s) is missing", specs[i].Name, specs[i].String())
 		}
 	}

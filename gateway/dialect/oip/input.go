@@ -104,10 +104,10 @@ func (q *Request) inputName(t *tensor) error {
 	if t.index = tensorjson.Find(q.sig.Inputs, name, len(q.tensors)-1); t.index < 0 {
 		return r.Errorf("the model has no input %q: expected %s", printable(name), tensorjson.Names(q.sig.Inputs))
 	}
-	if q.seen&(1<<t.index) != 0 {
+	if q.seen.Has(t.index) {
 		return r.Errorf("the input %q is there twice", q.sig.Inputs[t.index].Name)
 	}
-	q.seen |= 1 << t.index
+	q.seen.Add(t.index)
 	r.Pop()
 	return nil
 }

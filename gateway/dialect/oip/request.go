@@ -46,15 +46,15 @@ type Request struct {
 	tensors []tensor
 	// first is the name of the input that decided Queries and Batched; empty before.
 	first string
-	seen  uint64
+	seen  tensorjson.Seen
 	// binaryLen is the length of the binary part, binaryLeft the part of it that no input has claimed.
 	binaryLen, binaryLeft int
 	hasHeader             bool
 	members               member
-	// binaryDefault is binary_data_output; binaryChosen has the bit of each output that has the
+	// binaryDefault is binary_data_output; binaryChosen has each output that has the
 	// parameter binary_data, which overrides it.
 	binaryDefault bool
-	binaryChosen  uint64
+	binaryChosen  tensorjson.Seen
 }
 
 // member is a set of members seen in an object, for duplicates.
@@ -74,8 +74,8 @@ const (
 func (q *Request) Parse(body []byte, jsonLen int, sig *api.Signature, sink tensorjson.Sink, maxQueries int) error {
 	q.ID, q.Queries, q.Batched, q.Outputs, q.TimeoutMicros, q.Parameters, q.Sequence = nil, 0, false, q.Outputs[:0], 0, nil, nil
 	q.sig, q.sink, q.limit = sig, sink, maxQueries
-	q.rows, q.tensors, q.first, q.seen, q.members = q.rows[:0], q.tensors[:0], "", 0, 0
-	q.hasHeader, q.binaryDefault, q.binaryChosen = jsonLen != WholeBody, false, 0
+	q.rows, q.tensors, q.first, q.seen, q.members = q.rows[:0], q.tensors[:0], "", tensorjson.Seen{}, 0
+	q.hasHeader, q.binaryDefault, q.binaryChosen = jsonLen != WholeBody, false, tensorjson.Seen{}
 	if !q.hasHeader {
 		jsonLen = len(body)
 	}
@@ -195,16 +195,16 @@ func (q *Request) outputs() error {
 		r.Pop()
 		return nil
 	}
-	var seen uint64
+	var seen tensorjson.Seen
 	err := r.Elements(func(int) error {
 		o, err := q.output()
 		if err != nil {
 			return err
 		}
-		if seen&(1<<o.Index) != 0 {
+		if seen.Has(o.Index) {
 			return r.Errorf("the output %q is there twice", q.sig.Outputs[o.Index].Name)
 		}
-		seen |= 1 << o.Index
+		seen.Add(o.Index)
 		q.Outputs = append(q.Outputs, o)
 		return nil
 	})
@@ -260,7 +260,7 @@ func (q *Request) outputParameters(o *Output) error {
 		case "binary_data":
 			r.Push("binary_data")
 			o.Binary, err = r.Bool()
-			q.binaryChosen |= 1 << len(q.Outputs)
+			q.binaryChosen.Add(len(q.Outputs)) // duplicates are refused, so that this is at most the number of outputs
 			r.Pop()
 		case "classification":
 			err = unsupported(r, "the classification extension is not supported: take the output as it is")
@@ -276,7 +276,7 @@ func (q *Request) outputParameters(o *Output) error {
 // complete checks that no input is missing, and determines the outputs.
 func (q *Request) complete() error {
 	for i := range q.sig.Inputs {
-		if spec := &q.sig.Inputs[i]; q.seen&(1<<i) == 0 {
+		if spec := &q.sig.Inputs[i]; !q.seen.Has(i) {
 			return q.r.Errorf("the input %q (%s %s) is missing", spec.Name, spec.DType.OIP(), batchShape(spec.Shape))
 		}
 	}
@@ -289,7 +289,7 @@ func (q *Request) complete() error {
 		}
 	}
 	for i := range q.Outputs {
-		if q.binaryChosen&(1<<i) == 0 {
+		if !q.binaryChosen.Has(i) {
 			q.Outputs[i].Binary = q.binaryDefault
 		}
 	}

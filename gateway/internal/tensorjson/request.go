@@ -8,7 +8,16 @@ import (
 )
 
 // MaxInputs is the most inputs that a signature may declare; the worker protocol has the same limit.
-const MaxInputs = 64
+const MaxInputs = api.MaxTensors
+
+// Seen is a set of indexes into the inputs or outputs of a signature, for duplicates and what is missing.
+type Seen [MaxInputs/64 + 1]uint64
+
+// Has reports whether i is in the set.
+func (s *Seen) Has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
+
+// Add puts i into the set.
+func (s *Seen) Add(i int) { s[i/64] |= 1 << (i % 64) }
 
 // MaxModels bounds the member "models": more than any function has candidates.
 const MaxModels = 64
@@ -238,7 +247,7 @@ func (r *Reader) part(values []api.Value, specs []api.TensorSpec, what string, o
 	if r.Peek() != '{' {
 		return r.Expected("an object of the " + what + "s " + Names(specs))
 	}
-	var seen uint64
+	var seen Seen
 	// Members are usually in the order of the signature: each search starts after the last match.
 	at := 0
 	err := r.Members(func(name []byte) error {
@@ -246,10 +255,10 @@ func (r *Reader) part(values []api.Value, specs []api.TensorSpec, what string, o
 		if i < 0 {
 			return r.Errorf("unknown %s %q: expected %s", what, clip(name), Names(specs))
 		}
-		if seen&(1<<i) != 0 {
+		if seen.Has(i) {
 			return r.Errorf("duplicate %s %q", what, specs[i].Name)
 		}
-		seen |= 1 << i
+		seen.Add(i)
 		r.Push(specs[i].Name)
 		if err := r.Value(&values[i], &specs[i]); err != nil {
 			return err
@@ -262,7 +271,7 @@ func (r *Reader) part(values []api.Value, specs []api.TensorSpec, what string, o
 		return err
 	}
 	for i := range specs {
-		if seen&(1<<i) == 0 && (only < 0 || i == only) {
+		if !seen.Has(i) && (only < 0 || i == only) {
 			return r.Errorf("the %s %q (%s) is missing", what, specs[i].Name, specs[i].String())
 		}
 	}

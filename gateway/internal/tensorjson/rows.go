@@ -189,7 +189,7 @@ func (q *Request) data(inputs []api.TensorSpec, sink Sink) error {
 
 // columns reads the names of all columns, in any order, each one once.
 func (r *Reader) columns(cols *columns, specs []api.TensorSpec) error {
-	var seen uint64
+	var seen Seen
 	err := r.Elements(func(c int) error {
 		name, err := r.String()
 		if err != nil {
@@ -199,10 +199,10 @@ func (r *Reader) columns(cols *columns, specs []api.TensorSpec) error {
 		switch {
 		case i < 0:
 			return r.Errorf("unknown column %q: expected %s", clip(name), Names(specs))
-		case seen&(1<<i) != 0:
+		case seen.Has(i):
 			return r.Errorf("duplicate column %q", specs[i].Name)
 		}
-		seen |= 1 << i
+		seen.Add(i)
 		cols.order[c] = uint8(i) // c is below len(specs), because no column came twice
 		return nil
 	})
@@ -210,7 +210,7 @@ func (r *Reader) columns(cols *columns, specs []api.TensorSpec) error {
 		return err
 	}
 	for i := range specs {
-		if seen&(1<<i) == 0 {
+		if !seen.Has(i) {
 			return r.Errorf("the column %q (%s) is missing", specs[i].Name, specs[i].String())
 		}
 	}

@@ -2,7 +2,10 @@ package tensorjson
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,6 +57,42 @@ func TestRows(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A table of as many columns as a model may have, in the other order: each value reaches its input, and a missing and a repeated column are
+// named wherever they are.
+func TestRowsOfManyColumns(t *testing.T) {
+	var specs []api.TensorSpec
+	var names, values []string
+	for i := range MaxInputs {
+		specs = append(specs, api.TensorSpec{Name: fmt.Sprintf("c%d", i), DType: api.Int32})
+		names, values = append(names, fmt.Sprintf("%q", specs[i].Name)), append(values, strconv.Itoa(i))
+	}
+	slices.Reverse(names)
+	slices.Reverse(values)
+	table := func(names, values []string) string {
+		return `{"dataframe_split":{"columns":[` + strings.Join(names, ",") + `],"data":[[` + strings.Join(values, ",") + `]]}}`
+	}
+	_, got, err := parse(table(names, values), specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range specs {
+		if string(got[0][i].Data) != string(raw(api.Int32, float64(i))) {
+			t.Errorf("%s is % x", specs[i].Name, got[0][i].Data)
+		}
+	}
+	for i := range specs {
+		at := len(names) - 1 - i
+		if _, _, err := parse(table(slices.Delete(slices.Clone(names), at, at+1), values[1:]), specs); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("the column %q (int32[]) is missing", specs[i].Name)) {
+			t.Errorf("without column %d: %v", i, err)
+		}
+		twice := slices.Clone(names)
+		twice[(at+1)%len(names)] = names[at]
+		if _, _, err := parse(table(twice, values), specs); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("duplicate column %q", specs[i].Name)) {
+			t.Errorf("with column %d twice: %v", i, err)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package apptest
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -45,6 +47,36 @@ xebec.serve(lambda batch: ["pos" if "good" in text else "neg" if text.isascii() 
 	}
 	if text := g.must("get", "model", "mood", "-o", "yaml"); !strings.Contains(text, "dtype: string") {
 		t.Errorf("get: %s", text)
+	}
+}
+
+// A model of a wide table gets each column by its name, from rows of either form and from CSV.
+func TestWideTables(t *testing.T) {
+	t.Parallel()
+	const width = 255
+	var columns, names, values []string
+	for i := range width {
+		columns = append(columns, fmt.Sprintf("{name: column %d, dtype: float64}", i))
+		names, values = append(names, fmt.Sprintf("column %d", i)), append(values, strconv.Itoa(i))
+	}
+	m := strings.ReplaceAll(pythonModel(t, newDir(t), "wide", `
+import xebec
+xebec.serve(lambda table: 1000 * table["column 254"] + table["column 7"])
+`), "inputs:  [{name: input, dtype: bytes, shape: []}]", "columns: ["+strings.Join(columns, ", ")+"]")
+	m = strings.ReplaceAll(m, "dtype: bytes", "dtype: float64")
+	g := serve(t, "--python", python(t), "--config", manifest(t, m, function("f", "wide", "slo: 60s")))
+	g.awaitReplicas("wide", 1)
+	ctx := bounded(t)
+	split := `{"dataframe_split":{"columns":["` + strings.Join(names, `","`) + `"],"data":[[` + strings.Join(values, ",") + `]]}}`
+	for _, c := range []struct{ contentType, body, want string }{
+		{"application/json", `{"input":[` + strings.Join(values, ",") + `]}`, `"output":254007`},
+		{"application/json", split, `"output":254007`},
+		{"text/csv", strings.Join(names, ",") + "\n" + strings.Join(values, ",") + "\n", `"output":254007`},
+	} {
+		a, err := g.post(ctx, "/f/predict", c.contentType, []byte(c.body))
+		if err != nil || a.Status != 200 || !strings.Contains(string(a.Body), c.want) {
+			t.Errorf("%.60s…: %v %v, expected %s", c.body, a, err, c.want)
+		}
 	}
 }
 
