@@ -46,6 +46,7 @@ func serveUpgradable(t *testing.T, args ...string) *upgradable {
 	u.pid = u.cmd.Process.Pid
 	t.Cleanup(u.end)
 	u.ask("f", 1, "") // wakes the model that sleeps
+	u.awaitReplicas("wrong", 1)
 	return u
 }
 
