@@ -20,7 +20,6 @@ import (
 // handle answers one request with exactly one response. It returns an error if the gateway broke the protocol or is
 // gone.
 func (w *worker) handle(r *wire.Request) error {
-	res := wire.Response{Batch: r.Batch, Generation: r.Generation, Kind: r.Kind, Count: r.Count, OutOff: r.OutOff}
 	if r.Generation != w.gen.number {
 		return fmt.Errorf("xebec: the gateway sent batch %d for generation %d, but generation %d is mapped", r.Batch, r.Generation, w.gen.number)
 	}
@@ -30,19 +29,44 @@ func (w *worker) handle(r *wire.Request) error {
 	}
 	switch r.Kind {
 	case wire.KindGrant, wire.KindDiscard:
-		return w.release(r, out)
+		return w.goOn(r, out)
 	}
 	if r.Batch <= w.last {
 		return fmt.Errorf("xebec: the gateway sent batch %d after batch %d", r.Batch, w.last)
 	}
 	w.last = r.Batch
+	switch {
+	case !w.shared:
+		return w.evaluate(&w.batch, r, in, out)
+	case w.streaming && r.Kind == wire.KindPredict:
+		return w.beginStream(r, in, out)
+	}
+	w.dispatch(r, in, out)
+	return nil
+}
+
+// goOn handles what follows a response: GRANT and DISCARD.
+func (w *worker) goOn(r *wire.Request, out []byte) error {
+	s := w.findStream(r.Batch)
+	switch {
+	case s == nil:
+		return w.release(r, out)
+	case r.Kind == wire.KindGrant:
+		return s.grant(r, out)
+	}
+	return s.discard(r)
+}
+
+// evaluate calls the model's code for one request and answers it. b is used by one goroutine at a time.
+func (w *worker) evaluate(b *Batch, r *wire.Request, in, out []byte) error {
+	res := wire.Response{Batch: r.Batch, Generation: r.Generation, Kind: r.Kind, Count: r.Count, OutOff: r.OutOff}
 	switch r.Kind {
 	case wire.KindFeedback:
-		return w.feedbackBatch(r, &res, in, out)
+		return w.feedbackBatch(b, r, &res, in, out)
 	case wire.KindAccuracy:
-		return w.accuracyBatch(&res, out)
+		return w.accuracyBatch(b, &res, out)
 	}
-	return w.predictBatch(r, &res, in, out)
+	return w.predictBatch(b, r, &res, in, out)
 }
 
 // blocks returns the request's blocks, after checking that they lie within the slabs: a mistake of the gateway must not
@@ -62,8 +86,7 @@ func (w *worker) blocks(r *wire.Request) (in, out []byte, err error) {
 	return in, out, nil
 }
 
-func (w *worker) predictBatch(r *wire.Request, res *wire.Response, in, out []byte) error {
-	b := &w.batch
+func (w *worker) predictBatch(b *Batch, r *wire.Request, res *wire.Response, in, out []byte) error {
 	if err := b.begin(w.inputs, r, in); err != nil {
 		return err
 	}
@@ -75,9 +98,8 @@ func (w *worker) predictBatch(r *wire.Request, res *wire.Response, in, out []byt
 		res.Flags = wire.FlagConfidences
 		b.fillConfidences()
 	}
-	start := time.Now()
-	err := w.call(w.predict, b)
-	res.WorkNanos = uint64(time.Since(start))
+	err := w.call(w.ctx, w.predict, b)
+	res.WorkNanos = uint64(time.Since(b.began))
 	fault := b.end()
 	if err != nil {
 		return w.fail(res, wire.StatusModelError, err, out)
@@ -88,19 +110,17 @@ func (w *worker) predictBatch(r *wire.Request, res *wire.Response, in, out []byt
 	return w.finish(res, b, fault, out)
 }
 
-func (w *worker) feedbackBatch(r *wire.Request, res *wire.Response, in, out []byte) error {
+func (w *worker) feedbackBatch(b *Batch, r *wire.Request, res *wire.Response, in, out []byte) error {
 	if w.feedback == nil {
 		res.Status = wire.StatusUnsupported
 		return w.respond(res)
 	}
-	b := &w.batch
 	if err := b.begin(w.labelled, r, in); err != nil {
 		return err
 	}
 	b.labels = w.labelled.Sections()
-	start := time.Now()
-	err := w.call(w.feedback, b)
-	res.WorkNanos = uint64(time.Since(start))
+	err := w.call(w.ctx, w.feedback, b)
+	res.WorkNanos = uint64(time.Since(b.began))
 	_ = b.end() // feedback has no outputs to check
 	if err != nil {
 		return w.fail(res, wire.StatusModelError, err, out)
@@ -111,14 +131,14 @@ func (w *worker) feedbackBatch(r *wire.Request, res *wire.Response, in, out []by
 // accuracySchema describes the block that answers ACCURACY: one f64.
 var accuracySchema = wire.NewSchema([]api.TensorSpec{{DType: api.Float64}})
 
-func (w *worker) accuracyBatch(res *wire.Response, out []byte) error {
+func (w *worker) accuracyBatch(b *Batch, res *wire.Response, out []byte) error {
 	if w.accuracy == nil {
 		res.Status = wire.StatusUnsupported
 		return w.respond(res)
 	}
 	var accuracy float64
 	start := time.Now()
-	err := w.call(func(ctx context.Context, _ *Batch) (err error) {
+	err := w.call(w.ctx, func(ctx context.Context, _ *Batch) (err error) {
 		accuracy, err = w.accuracy(ctx)
 		return err
 	}, nil)
@@ -126,7 +146,6 @@ func (w *worker) accuracyBatch(res *wire.Response, out []byte) error {
 	if err != nil {
 		return w.fail(res, wire.StatusModelError, err, out)
 	}
-	b := &w.batch
 	if err := b.out.Begin(accuracySchema, out, 1); err != nil {
 		return err
 	}
@@ -148,8 +167,15 @@ func (w *worker) finish(res *wire.Response, b *Batch, fault error, out []byte) e
 		res.OutLen = n
 		return w.respond(res)
 	}
-	w.kept[res.Batch] = &keptOutput{block: kept, response: *res}
-	res.Status, res.Flags, res.Need = wire.StatusNeedMore, 0, n
+	return w.keep(res, kept)
+}
+
+// keep answers NEED_MORE and keeps the block for the GRANT.
+func (w *worker) keep(res *wire.Response, block []byte) error {
+	w.lockAnswers()
+	w.kept[res.Batch] = &keptOutput{block: block, response: *res}
+	w.unlockAnswers()
+	res.Status, res.Flags, res.Need = wire.StatusNeedMore, 0, uint64(len(block))
 	return w.respond(res)
 }
 
@@ -159,42 +185,40 @@ func (w *worker) finishRefused(res *wire.Response, b *Batch, fault error, out []
 	if w.refusing == nil {
 		return w.fail(res, wire.StatusModelError, errors.New("xebec: the model has refused queries, which needs version 2 of the protocol"), out)
 	}
-	for i := range b.refused {
-		b.fillPlaceholders(i)
-	}
-	n, kept, err := b.out.Finish()
 	if fault != nil {
-		err = fault
+		return w.fail(res, wire.StatusBadOutput, fault, out)
 	}
-	v := refusedValues{refused: b.refused, count: int(res.Count), outputs: w.outputs.Sections()}
-	if err == nil {
-		block := kept
-		if block == nil {
-			block = bytes.Clone(out[:n])
-		}
-		err = w.outputs.Open(&v.built, block, v.count)
-	}
+	block, err := w.layOutRefused(b, out, int(res.Count))
 	if err != nil {
-		res.Flags = 0
 		return w.fail(res, wire.StatusBadOutput, err, out)
 	}
 	res.Flags |= wire.FlagStatuses
-	size := w.refusing.Size(&v)
-	room := out
-	if size > uint64(len(out)) {
-		room = make([]byte, size)
+	if len(block) > len(out) {
+		return w.keep(res, block)
 	}
-	if _, err := w.refusing.Write(room, &v); err != nil {
-		res.Flags = 0
-		return w.fail(res, wire.StatusBadOutput, err, out)
-	}
-	if size <= uint64(len(out)) {
-		res.OutLen = size
-		return w.respond(res)
-	}
-	w.kept[res.Batch] = &keptOutput{block: room, response: *res}
-	res.Status, res.Flags, res.Need = wire.StatusNeedMore, 0, size
+	res.OutLen = uint64(copy(out, block))
 	return w.respond(res)
+}
+
+// layOutRefused completes the outputs that b has built in out, or in memory of its own, and returns a block of them with a status for each query.
+func (w *worker) layOutRefused(b *Batch, out []byte, count int) ([]byte, error) {
+	for i := range b.refused {
+		b.fillPlaceholders(i)
+	}
+	n, built, err := b.out.Finish()
+	if err != nil {
+		return nil, err
+	}
+	if built == nil {
+		built = bytes.Clone(out[:n]) // the block is the gateway's, and a private copy is read as it was checked
+	}
+	v := refusedValues{refused: b.refused, count: count, outputs: w.outputs.Sections()}
+	if err := w.check(&v.built, built, count); err != nil {
+		return nil, err
+	}
+	block := make([]byte, w.refusing.Size(&v))
+	_, err = w.refusing.Write(block, &v)
+	return block, err
 }
 
 // refusedValues presents a block that was built, and the statuses of its queries.
@@ -228,11 +252,13 @@ func (v *refusedValues) At(i, s int) *api.Value {
 
 // release answers a GRANT with the kept outputs, or drops them for a DISCARD.
 func (w *worker) release(r *wire.Request, out []byte) error {
+	w.lockAnswers()
 	kept := w.kept[r.Batch]
+	delete(w.kept, r.Batch)
+	w.unlockAnswers()
 	if kept == nil {
 		return fmt.Errorf("xebec: the gateway sent %v for batch %d, which did not answer NEED_MORE", r.Kind, r.Batch)
 	}
-	delete(w.kept, r.Batch)
 	res := kept.response
 	res.Generation, res.OutOff = r.Generation, r.OutOff
 	if r.Kind == wire.KindDiscard {
@@ -255,7 +281,7 @@ func (w *worker) fail(res *wire.Response, status wire.Status, why error, out []b
 }
 
 // call runs the model's code. A panic in it is an error of its batch.
-func (w *worker) call(f func(context.Context, *Batch) error, b *Batch) (err error) {
+func (w *worker) call(ctx context.Context, f func(context.Context, *Batch) error, b *Batch) (err error) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -265,5 +291,5 @@ func (w *worker) call(f func(context.Context, *Batch) error, b *Batch) (err erro
 			err = fmt.Errorf("panic: %v\n\n%s", p, debug.Stack())
 		}
 	}()
-	return f(w.ctx, b)
+	return f(ctx, b)
 }

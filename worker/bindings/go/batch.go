@@ -28,8 +28,11 @@ type Batch struct {
 	// labels is the section count of a FEEDBACK block, whose last section holds the labels; 0 for other kinds.
 	labels     int
 	predicting bool
+	touched    bool  // an output was set, in a stream since the last Send
 	fault      error // the first output that contradicted the signature
 	refused    map[int]refusal
+	began      time.Time // when the worker began it
+	stream     *stream   // nil if the model answers in single outputs
 }
 
 // refusal is how the model ended a query without an output.
@@ -92,8 +95,9 @@ func (b *Batch) begin(schema *wire.Schema, r *wire.Request, in []byte) error {
 		return fmt.Errorf("xebec: the gateway's batch %d cannot be read: %w", r.Batch, err)
 	}
 	b.id, b.n, b.budget = r.Batch, int(r.Count), r.BudgetMicros
-	b.labels, b.predicting, b.fault = 0, false, nil
+	b.labels, b.predicting, b.touched, b.fault = 0, false, false, nil
 	clear(b.refused)
+	b.began = time.Now()
 	return nil
 }
 
@@ -130,6 +134,7 @@ func (b *Batch) output(name string) int {
 	if !b.predicting {
 		misused("output %q: outputs can be set in predict only", name)
 	}
+	b.touched = true
 	for s := range b.w.sig.Outputs {
 		if b.w.sig.Outputs[s].Name == name {
 			return s
@@ -192,7 +197,7 @@ func (b *Batch) Dims(name string, i int) []int64 {
 // not given [WithContexts].
 func (b *Batch) Context(i int) []byte {
 	b.checkQuery(i)
-	if !b.w.contexts {
+	if b.w.mode&wire.ModeContexts == 0 {
 		return nil
 	}
 	return b.item(i, len(b.w.sig.Inputs))

@@ -33,18 +33,58 @@
 // Names and types that the signature does not have are mistakes of the program: using them panics, which fails the
 // batch.
 //
+// To end one query and not its batch, see [Batch.Refuse] and [Batch.Fail].
+//
+// # Streams
+//
+// A model that answers bit by bit is served with [WithStreams]. predict is then called for each query alone, on a
+// goroutine of its own, and calls [Batch.Send] after it has set an output:
+//
+//	for word := range strings.FieldsSeq(string(b.Bytes("input", 0))) {
+//		b.SetBytes("output", 0, []byte(word))
+//		if err := b.Send(); err != nil {
+//			return err
+//		}
+//	}
+//	return nil
+//
+// Send blocks while 16 outputs or 64 KiB wait for the reader. When no further output is wanted, because the caller has
+// left or takes a single output, the context of predict ends with the cause [ErrUnwanted], and Send returns it. The
+// stream has its place until predict has returned, so a predict that works for long between two outputs watches its
+// context. What predict has set and not sent when it returns nil is the last output. Inputs are copies of the stream's
+// own.
+//
+// # Several batches at once
+//
+// With [WithConcurrency], predict is called on several goroutines, each with a Batch of its own. Answers leave in the
+// order in which they are ready.
+//
+// # What a query comes with
+//
+// Contexts, parameters, deadlines and traces reach the model if it asks for them: [WithContexts], [WithParameters],
+// [WithCalls]. A gateway that speaks version 1 of the protocol has no parameters and no calls; [Batch.Parameters] then
+// returns {}, and [Batch.Call] the zero Call. Streams need version 2.
+//
+// # The end
+//
 // On SIGTERM the worker announces that it leaves, answers the batches that it still receives, and returns nil from
 // Serve. When the gateway is gone, the context of predict ends and Serve returns [ErrGatewayGone]. If predict does not
 // return within a few seconds of that, the process exits, because no gateway is left to take its answer.
 //
 // # What it never does
 //
-// It never calls predict from two goroutines at a time, and always calls it on the same operating-system thread. Serve
-// allocates nothing per batch once it has seen the traffic, never spins, and has no queue: requests wait in the
-// gateway's ring.
+// Unless it was asked to, it never calls predict from two goroutines at a time, and always calls it on the same
+// operating-system thread. Serve allocates nothing per batch once it has seen the traffic, with or without concurrency; a
+// stream has memory of its own. It never spins. Requests wait in the gateway's ring; with concurrency as many as are in
+// evaluation wait in a queue in front of them.
+//
+// It does not step through many sequences in one call, as the Python binding's step does. A model that can advance
+// many sequences together has a goroutine that owns the running batch, and a predict that hands its sequence over and
+// sends what comes back.
 //
 // # Where to read next
 //
-// README.md beside this file, examples/echo, and api/spec/worker.md, the protocol. loop.go is the worker's state
-// machine; socket.go is the only file that uses the socket.
+// README.md beside this file, examples/echo and examples/words, and api/spec/worker.md, the protocol. loop.go is the
+// worker's state machine; lanes.go and streams.go are what runs beside it; socket.go is the only file that uses the
+// socket.
 package xebec

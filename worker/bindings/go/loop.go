@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +16,7 @@ import (
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
-// worker is the state of one connection. The loop owns everything but the fields under mu.
+// worker is the state of one connection. The loop owns everything but the fields under mu and answers.
 //
 // Its states are connected (HELLO sent), welcomed, ready (a generation is mapped) and draining. handleFrame says in
 // which states each frame is legal. Any other frame is a mistake of the gateway, and Serve returns an error.
@@ -28,19 +29,28 @@ type worker struct {
 	finished chan struct{} // closed when the loop has ended
 
 	welcomed bool
-	ring     bool
-	contexts bool
+	mode     uint32
 	sig      api.Signature
 	inputs   *wire.Schema // of PREDICT
 	labelled *wire.Schema // of FEEDBACK
 	outputs  *wire.Schema
 	refusing *wire.Schema // outputs with a status for each query; nil in version 1
 
-	gen      generation
+	gen   generation
+	last  uint64 // number of the last batch that was begun
+	batch Batch
+
+	lanes   lanes
+	running sync.WaitGroup // goroutines that run the model's code beside the loop
+
+	// answers is locked in workers that are shared: see lockAnswers. It guards the ring of responses, a change of gen,
+	// and what follows.
+	answers  sync.Mutex
 	draining bool
-	last     uint64 // number of the last batch that was begun
 	kept     map[uint64]*keptOutput
-	batch    Batch
+	streams  map[uint64]*stream
+	open     int    // requests that the loop has handed on and that are not answered, streams included
+	failure  error  // what ended the connection, if another goroutine has met it
 	frame    []byte // buffer for a RESPONSE frame, without rings
 
 	mu      sync.Mutex
@@ -92,22 +102,22 @@ type keptOutput struct {
 // the ring after every read.
 func (w *worker) loop() error {
 	hello := wire.Hello{Major: wire.Major, Capabilities: w.capabilities, Token: w.launch.Token, Model: w.launch.Model,
-		Version: w.launch.Version, Binding: "xebec-go/" + Version, Signature: w.signature}
+		Version: w.launch.Version, Binding: "xebec-go/" + Version, Signature: w.signature, Concurrency: uint16(w.concurrency)}
 	if err := w.conn.send(hello.Append(nil)); err != nil {
 		return w.findRefusal(err)
 	}
 	unread := false
 	for {
 		if err := w.takeRequests(); err != nil {
-			return w.findRefusal(err)
+			return w.ended(err)
 		}
-		if w.draining {
+		if w.drained() {
 			return nil
 		}
 		if unread {
 			unread = false
 			if err := w.read(unix.MSG_DONTWAIT); err != nil {
-				return w.findRefusal(err)
+				return w.ended(err)
 			}
 			continue // the frames may have been DRAIN or SEGMENTS
 		}
@@ -124,7 +134,7 @@ func (w *worker) loop() error {
 			err = w.handleFrames()
 		}
 		if err != nil {
-			return w.findRefusal(err)
+			return w.ended(err)
 		}
 	}
 }
@@ -192,12 +202,26 @@ func (w *worker) handleFrame(t wire.Type, payload []byte) error {
 	case t == wire.TypeSegments && w.welcomed && !w.draining:
 		return w.onSegments(payload)
 	case t == wire.TypeDrain && w.welcomed:
+		w.lockAnswers()
 		w.draining = true
+		w.unlockAnswers()
 		w.mu.Lock()
 		w.leaving = leaveSent
 		w.mu.Unlock()
 		return wire.DecodeDrain(payload)
-	case t == wire.TypeRequest && w.gen.a != nil && !w.ring:
+	case t == wire.TypeCancel && w.streaming && w.gen.a != nil:
+		var m wire.Cancel
+		if err := m.Decode(payload); err != nil {
+			return fmt.Errorf("xebec: from the gateway: %w", err)
+		}
+		if err := w.takeRequests(); err != nil { // the request may still be there
+			return err
+		}
+		if s := w.findStream(m.Batch); s != nil {
+			return s.discard(nil)
+		}
+		return nil // it has ended meanwhile
+	case t == wire.TypeRequest && w.gen.a != nil && w.mode&wire.ModeRing == 0:
 		var r wire.Request
 		if err := r.Decode(payload); err != nil {
 			return fmt.Errorf("xebec: from the gateway: %w", err)
@@ -218,26 +242,33 @@ func (w *worker) onWelcome(payload []byte) error {
 	case m.Model != w.launch.Model || m.Version != w.launch.Version:
 		return fmt.Errorf("xebec: the gateway wants %s@%s, this worker was started for %s@%s", m.Model, m.Version, w.launch.Model, w.launch.Version)
 	}
-	w.welcomed = true
-	w.ring = m.Mode&wire.ModeRing != 0
-	w.contexts = m.Mode&wire.ModeContexts != 0
-	if w.ring && w.capabilities&wire.CapRing == 0 {
+	switch {
+	case m.Mode&wire.ModeRing != 0 && w.capabilities&wire.CapRing == 0:
 		return errors.New("xebec: the gateway chose rings, but this worker declared none")
+	case m.Mode&wire.ModeStreams != 0 && !w.streaming:
+		return errors.New("xebec: the gateway chose streams, but this worker declared none")
+	case m.Mode&wire.ModeStreams == 0 && w.streaming:
+		return errors.New("xebec: this model answers in streams, for which the gateway is too old: it needs version 2 of the worker protocol")
 	}
-	w.sig = m.Signature
-	in := append([]api.TensorSpec{}, w.sig.Inputs...)
-	if w.contexts {
+	w.welcomed, w.mode, w.sig = true, m.Mode, m.Signature
+	in := slices.Clone(w.sig.Inputs)
+	if w.mode&wire.ModeContexts != 0 {
 		in = append(in, wire.BytesSection)
 	}
+	w.labelled = wire.NewSchema(append(slices.Clip(in), wire.BytesSection))
+	for _, mode := range [...]uint32{wire.ModeParameters, wire.ModeCalls} {
+		if w.mode&mode != 0 {
+			in = append(in, wire.BytesSection)
+		}
+	}
 	w.inputs = wire.NewSchema(in)
-	w.labelled = wire.NewSchema(append(in, wire.BytesSection))
-	out := append([]api.TensorSpec{}, w.sig.Outputs...)
+	out := slices.Clone(w.sig.Outputs)
 	if w.capabilities&wire.CapConfidences != 0 {
 		out = append(out, wire.ConfidenceSection)
 	}
 	w.outputs = wire.NewSchema(out)
 	if w.refusing = nil; m.Major >= 2 {
-		w.refusing = wire.NewSchema(append(out, wire.StatusSection, wire.BytesSection))
+		w.refusing = wire.NewSchema(append(slices.Clip(out), wire.StatusSection, wire.BytesSection))
 	}
 	return nil
 }
@@ -256,19 +287,29 @@ func (w *worker) onSegments(payload []byte) error {
 	if m.Generation <= w.gen.number {
 		return fmt.Errorf("xebec: the gateway sent segments of generation %d after generation %d", m.Generation, w.gen.number)
 	}
-	// No view of the old generation is left: predict has returned, and answers that wait for a GRANT are in private
-	// memory.
-	if err := w.gen.close(); err != nil {
+	if err := w.changeGeneration(&m, fdA, fdB); err != nil {
 		return err
-	}
-	if err := w.gen.open(&m, fdA, fdB, w.ring); err != nil {
-		return fmt.Errorf("xebec: map generation %d: %w", m.Generation, err)
 	}
 	ready := wire.Ready{Generation: m.Generation}
 	if err := w.conn.send(ready.Append(nil)); err != nil {
 		return err
 	}
 	return w.allowLeave()
+}
+
+// changeGeneration maps new segments. No view of the old ones is left: predict has returned or runs on copies, and
+// answers that wait for a GRANT are in private memory. Only a lane that has just answered may still look whether to ring
+// for it, and it holds the lock meanwhile.
+func (w *worker) changeGeneration(m *wire.Segments, fdA, fdB int) error {
+	w.lockAnswers()
+	defer w.unlockAnswers()
+	if err := w.gen.close(); err != nil {
+		return err
+	}
+	if err := w.gen.open(m, fdA, fdB, w.mode&wire.ModeRing != 0); err != nil {
+		return fmt.Errorf("xebec: map generation %d: %w", m.Generation, err)
+	}
+	return nil
 }
 
 func (g *generation) open(m *wire.Segments, fdA, fdB int, ring bool) error {
@@ -340,6 +381,8 @@ func (w *worker) takeRequests() error {
 
 // respond sends one response, through the ring or the socket.
 func (w *worker) respond(r *wire.Response) error {
+	w.lockAnswers()
+	defer w.unlockAnswers()
 	if w.gen.producer == nil {
 		w.frame = r.Append(w.frame[:0])
 		return w.conn.send(w.frame)

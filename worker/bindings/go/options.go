@@ -48,8 +48,12 @@ type config struct {
 	signature    *api.Signature
 	stop         context.Context
 	capabilities uint32
+	concurrency  int            // 0: not given
 	exit         func(code int) // os.Exit except in tests
 	grace        time.Duration  // goneGrace except in tests
+
+	streaming bool // the model answers in streams
+	shared    bool // goroutines other than the loop's answer requests
 }
 
 // WithFeedback declares that the model learns from feedback. f receives the inputs of queries as predict did, the
@@ -77,6 +81,34 @@ func WithContexts() Option {
 // WithConfidences declares that the model returns a confidence per output: [Batch.Confidences].
 func WithConfidences() Option {
 	return func(c *config) { c.capabilities |= wire.CapConfidences }
+}
+
+// WithConcurrency lets predict be called for up to n batches at once, on as many goroutines. n is at most 62. It is for
+// models that wait for something: a model that computes gains nothing. Feedback and the accuracy may be asked for
+// meanwhile. With [WithStreams], n is how many streams are evaluated at once.
+func WithConcurrency(n int) Option {
+	return func(c *config) {
+		if c.concurrency = n; n == 0 {
+			c.concurrency = -1 // given, and refused by Serve
+		}
+	}
+}
+
+// WithStreams declares that the model answers in streams, as stream: true in its manifest does. predict is called for
+// each query alone, on a goroutine of its own, and sends one output after the other: [Batch.Send]. Up to 16 streams are
+// evaluated at once unless [WithConcurrency] says otherwise.
+func WithStreams() Option {
+	return func(c *config) { c.capabilities |= wire.CapStreams }
+}
+
+// WithParameters requests what each query's caller sent as parameters: [Batch.Parameters].
+func WithParameters() Option {
+	return func(c *config) { c.capabilities |= wire.CapParameters }
+}
+
+// WithCalls requests the deadline, the request id and the trace of each query: [Batch.Call].
+func WithCalls() Option {
+	return func(c *config) { c.capabilities |= wire.CapCalls }
 }
 
 // WithSignature declares the signature that the program expects. The gateway refuses the worker unless the model is

@@ -41,8 +41,9 @@ const exitGone = 69 // EX_UNAVAILABLE of sysexits.h
 // stop. It returns nil after an orderly end (SIGTERM, or the gateway's DRAIN), a *RefusedError if the gateway refuses
 // the worker, and ErrGatewayGone if the gateway is gone.
 //
-// predict is called for one batch at a time, on one goroutine that is locked to its thread. Its context ends when the
-// gateway is gone and when Serve returns. [Batch.Budget] is a batch's time budget. A process serves once at a time.
+// predict is called for one batch at a time, on one goroutine that is locked to its thread, unless [WithConcurrency] or
+// [WithStreams] is given. Its context ends when the gateway is gone, when Serve returns, and when no further output of a
+// stream is wanted. [Batch.Budget] is a batch's time budget. A process serves once at a time.
 func Serve(predict func(ctx context.Context, b *Batch) error, options ...Option) error {
 	cfg := config{capabilities: wire.CapRing, exit: os.Exit, grace: goneGrace}
 	for _, option := range options {
@@ -55,6 +56,9 @@ func Serve(predict func(ctx context.Context, b *Batch) error, options ...Option)
 		if err := wire.CheckSignature(cfg.signature); err != nil {
 			return fmt.Errorf("xebec: the signature cannot be declared: %w", err)
 		}
+	}
+	if err := cfg.settle(); err != nil {
+		return err
 	}
 	if cfg.launch == nil {
 		launch, err := launchFromEnv()
@@ -71,14 +75,16 @@ func Serve(predict func(ctx context.Context, b *Batch) error, options ...Option)
 	if err != nil {
 		return err
 	}
-	w := &worker{config: cfg, predict: predict, conn: conn, kept: map[uint64]*keptOutput{}, finished: make(chan struct{})}
+	w := &worker{config: cfg, predict: predict, conn: conn, kept: map[uint64]*keptOutput{}, streams: map[uint64]*stream{}, finished: make(chan struct{})}
 	w.batch.w = w
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	var others sync.WaitGroup
 	others.Go(w.watchGateway)
 	others.Go(func() { w.watchStop(signals) })
+	w.startLanes()
 	err = w.run()
-	conn.shutdown() // wakes watchGateway
+	conn.shutdown() // wakes watchGateway, which ends the context of what still runs
+	w.stopLanes()
 	close(w.finished)
 	w.cancel(context.Canceled)
 	others.Wait()

@@ -159,6 +159,11 @@ func (s *socket) shutdown() {
 	_ = unix.Shutdown(s.fd, unix.SHUT_RDWR) // it may have ended already
 }
 
+// stopReading ends the gateway's side of the connection: recv returns ErrGatewayGone when it has read what came before.
+func (s *socket) stopReading() {
+	_ = unix.Shutdown(s.fd, unix.SHUT_RD) // it may have ended already
+}
+
 // close closes the descriptor. No goroutine may be using it any more.
 func (s *socket) close() {
 	s.mu.Lock()

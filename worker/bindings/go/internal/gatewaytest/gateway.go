@@ -36,6 +36,7 @@ const (
 type Gateway struct {
 	Socket string        // the address for the worker
 	Hello  wire.Hello    // what the worker sent
+	Major  uint16        // the version that Welcome answers; 0: the worker's
 	Mode   uint32        // the mode that Welcome answered
 	Sig    api.Signature // what Welcome announces
 
@@ -212,7 +213,13 @@ func (g *Gateway) Send(frame []byte) {
 func (g *Gateway) Welcome() {
 	g.t.Helper()
 	g.Mode = g.Hello.Capabilities & (wire.ModeRing | wire.ModeContexts)
-	m := wire.Welcome{Major: 1, Mode: g.Mode, Replica: 1, Model: Model, Version: Version, Signature: g.Sig}
+	if g.Major == 0 {
+		g.Major = g.Hello.Major
+	}
+	if g.Major >= 2 {
+		g.Mode |= g.Hello.Capabilities & (wire.ModeParameters | wire.ModeCalls | wire.ModeStreams)
+	}
+	m := wire.Welcome{Major: g.Major, Mode: g.Mode, Replica: 1, Model: Model, Version: Version, Signature: g.Sig}
 	g.Send(m.Append(nil))
 }
 
@@ -395,12 +402,16 @@ func (g *Gateway) Block(res wire.Response) []byte {
 	return g.b.Bytes()[res.OutOff : res.OutOff+res.OutLen]
 }
 
-// Outputs reads the outputs of an OK response: section, then query. Confidences come last if the response has them.
+// Outputs reads the outputs of a response that has them: section, then query. Confidences come after them if the
+// response has them, then statuses and their texts.
 func (g *Gateway) Outputs(res wire.Response) Columns {
 	g.t.Helper()
 	specs := append([]api.TensorSpec{}, g.Sig.Outputs...)
 	if res.Flags&wire.FlagConfidences != 0 {
 		specs = append(specs, wire.ConfidenceSection)
+	}
+	if res.Flags&wire.FlagStatuses != 0 {
+		specs = append(specs, wire.StatusSection, wire.BytesSection)
 	}
 	var r wire.Reader
 	if err := wire.NewSchema(specs).Open(&r, g.Block(res), int(res.Count)); err != nil {
