@@ -88,6 +88,8 @@ func (r *Replica) finish() {
 		e := &r.table[i]
 		switch {
 		case e.kind != wire.KindPredict || e.state == stateWaiting || e.state == stateCopying:
+		case e.flows:
+			begun[e.batch.ID] = true // whatever of it is still in the ring
 		case !r.Ring():
 			// The worker reads frames ahead, so of the batches without any answer only the oldest have certainly begun.
 			begun[e.batch.ID] = e.state != stateSent || !e.behind

@@ -379,22 +379,27 @@ func TestViolationsInStreams(t *testing.T) {
 	})
 }
 
-// A worker that dies in the middle of a stream had begun it.
+// A worker that dies in the middle of a stream had begun it, also if it has not taken the last GRANT.
 func TestWorkerDiesInAStream(t *testing.T) {
-	each(t, func(t *testing.T, g *workertest.Hub, capabilities uint32) {
-		s, w := streaming(t, g, capabilities)
-		r := newReader()
-		b := begin(s, "x", r)
-		outputs(w, w.Next(), wire.StatusMore, "a")
-		from := receive(t, r.opened)
-		w.Close()
-		s.End()
-		if left := s.Left(); !left[b.ID] {
-			t.Errorf("left behind: %v, expected batch %d as begun", left, b.ID)
-		}
-		from.Resume()
-		from.Cancel()
-	})
+	for _, granted := range []bool{false, true} {
+		each(t, func(t *testing.T, g *workertest.Hub, capabilities uint32) {
+			s, w := streaming(t, g, capabilities)
+			r := newReader()
+			b := begin(s, "x", r)
+			outputs(w, w.Next(), wire.StatusMore, "a")
+			from := receive(t, r.opened)
+			if granted {
+				from.Resume()
+			}
+			w.Close()
+			s.End()
+			if left := s.Left(); !left[b.ID] {
+				t.Errorf("granted %v: left behind: %v, expected batch %d as begun", granted, left, b.ID)
+			}
+			from.Resume()
+			from.Cancel()
+		})
+	}
 }
 
 // A worker may answer in streams only if its model is declared so, and a worker that does not may serve such a model.
