@@ -1,15 +1,12 @@
 package workertest_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,13 +14,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/xebec-serving/xebec/worker"
-	xebec "github.com/xebec-serving/xebec/worker/bindings/go"
 	"github.com/xebec-serving/xebec/worker/local"
 	"github.com/xebec-serving/xebec/worker/workertest"
 )
 
 // TestMain also runs the worker of the Go binding in a process of its own: the test binary starts itself.
 func TestMain(m *testing.M) {
+	if os.Getenv(envVersion1) != "" {
+		serveVersion1()
+		return
+	}
 	if os.Getenv("XEBEC_TOKEN") != "" {
 		if err := serve(os.Getenv, nil); err != nil {
 			log.Fatal(err)
@@ -42,7 +42,7 @@ func TestLocal(t *testing.T) {
 		for mode, env := range map[string][]string{"ring": nil, "socket": {envSocketOnly + "=1"}} {
 			t.Run(string(poller)+"/"+mode, func(t *testing.T) {
 				workertest.RunTransport(t, workertest.Transport{
-					Worker: workertest.Worker{InProcess: true, Serial: true, Ring: mode == "ring"},
+					Worker: workertest.Worker{InProcess: true, Ring: mode == "ring"},
 					Open: func(tb testing.TB, maxBatchBytes uint64) (worker.Transport, error) {
 						dir, err := os.MkdirTemp("", "xebec") // a socket's path has at most 107 bytes, and test names make long ones
 						if err != nil {
@@ -67,7 +67,7 @@ func TestGoProcess(t *testing.T) {
 			env := append([]string{"GORACE=atexit_sleep_ms=0 " + os.Getenv("GORACE")}, env...)
 			return workertest.StartProcess(tb, exec.Command("/proc/self/exe"), append(launch, env...))
 		}
-	}, workertest.Worker{Serial: true})
+	}, workertest.Worker{})
 }
 
 func bothModes(t *testing.T, start func(env []string) func(testing.TB, []string) workertest.Process, w workertest.Worker) {
@@ -94,13 +94,17 @@ func TestTestworker(t *testing.T) {
 	}
 	for _, ring := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ring=%v", ring), func(t *testing.T) {
-			workertest.Run(t, workertest.Worker{Ring: ring, Plain: true, Version1: true, Start: func(tb testing.TB, launch []string) workertest.Process {
+			workertest.Run(t, workertest.Worker{Ring: ring, Plain: true, Start: func(tb testing.TB, launch []string) workertest.Process {
 				env := func(name string) string { return lookup(launch, name) }
 				flags := []string{"-mode", env(workertest.EnvModel)}
-				for flag, name := range map[string]string{"-contexts": workertest.EnvContexts, "-confidences": workertest.EnvConfidences, "-feedback": workertest.EnvFeedback, "-accuracy": workertest.EnvFeedback} {
+				for flag, name := range map[string]string{"-contexts": workertest.EnvContexts, "-confidences": workertest.EnvConfidences, "-feedback": workertest.EnvFeedback, "-accuracy": workertest.EnvFeedback,
+					"-parameters": workertest.EnvParameters, "-calls": workertest.EnvCalls} {
 					if env(name) == "1" {
 						flags = append(flags, flag)
 					}
+				}
+				if n := strings.TrimPrefix(env(workertest.EnvConcurrency), "async"); n != "" {
+					flags = append(flags, "-concurrency", n)
 				}
 				if !ring {
 					flags = append(flags, "-no-ring")
@@ -172,143 +176,4 @@ func (p *inProcess) Signal(sig syscall.Signal) error {
 func (p *inProcess) Wait() error {
 	<-p.ended
 	return p.err
-}
-
-// serve runs the conformance models on the Go binding.
-func serve(env func(string) string, stop context.Context) error {
-	var m marked
-	predict, ok := map[string]func(*xebec.Batch) error{workertest.Echo: echo, workertest.Markers: m.predict, workertest.Wrong: wrong}[env(workertest.EnvModel)]
-	if !ok {
-		return fmt.Errorf("%s=%q: no such model", workertest.EnvModel, env(workertest.EnvModel))
-	}
-	options := []xebec.Option{xebec.WithLaunch(xebec.Launch{Socket: env("XEBEC_SOCKET"), Token: env("XEBEC_TOKEN"), Model: env("XEBEC_MODEL"), Version: env("XEBEC_VERSION")})}
-	if stop != nil {
-		options = append(options, xebec.WithStop(stop))
-	}
-	if env(envSocketOnly) == "1" {
-		options = append(options, xebec.WithSocketDescriptors())
-	}
-	if env(workertest.EnvContexts) == "1" {
-		options = append(options, xebec.WithContexts())
-	}
-	if env(workertest.EnvFeedback) == "1" {
-		options = append(options, xebec.WithFeedback(m.learn), xebec.WithAccuracy(m.accuracy))
-	}
-	sure := env(workertest.EnvConfidences) == "1"
-	if sure {
-		options = append(options, xebec.WithConfidences())
-	}
-	return xebec.Serve(func(_ context.Context, b *xebec.Batch) error {
-		if sure {
-			for i := range b.Confidences() {
-				b.Confidences()[i] = 0.5
-			}
-		}
-		return predict(b)
-	}, options...)
-}
-
-func echo(b *xebec.Batch) error {
-	for s, in := range b.Signature().Inputs {
-		out := b.Signature().Outputs[s].Name
-		if in.Fixed() {
-			copy(b.OutputRaw(out), b.InputRaw(in.Name))
-			continue
-		}
-		for i := range b.Len() {
-			b.SetBytes(out, i, b.Bytes(in.Name, i), b.Dims(in.Name, i)...)
-		}
-	}
-	return nil
-}
-
-// marked is the Markers model.
-type marked struct {
-	told          string
-	labels, right int
-}
-
-func (m *marked) learn(_ context.Context, b *xebec.Batch) error {
-	var told []string
-	for i := range b.Len() {
-		label := string(b.Label(i))
-		if text, err := strconv.Unquote(label); err == nil {
-			if text == "panic" {
-				panic("the label panic")
-			}
-			if path, ok := strings.CutPrefix(text, "wait:"); ok {
-				if _, err := os.ReadFile(path); err != nil {
-					return err
-				}
-			}
-		}
-		m.labels++
-		if label == "true" {
-			m.right++
-		}
-		told = append(told, fmt.Sprintf("%s/%s/%s", b.Bytes("in", i), b.Context(i), label))
-	}
-	m.told = strings.Join(told, ";")
-	return nil
-}
-
-func (m *marked) accuracy(context.Context) (float64, error) {
-	if m.labels == 0 {
-		return 0, errors.New("no feedback yet")
-	}
-	return float64(m.right) / float64(m.labels), nil
-}
-
-func (m *marked) predict(b *xebec.Batch) error {
-	for i := range b.Len() {
-		data := b.Bytes("in", i)
-		word, rest, _ := bytes.Cut(data, []byte(":"))
-		switch {
-		case bytes.HasPrefix(data, []byte("error")):
-			return errors.New("the marker error")
-		case bytes.HasPrefix(data, []byte("panic")):
-			panic("the marker panic")
-		case bytes.HasPrefix(data, []byte("bad")):
-			continue
-		case bytes.HasPrefix(data, []byte("die")):
-			os.Exit(3)
-		case string(word) == "big":
-			n, err := strconv.Atoi(string(rest))
-			if err != nil {
-				return err
-			}
-			copy(b.Reserve("out", i, n), bytes.Repeat([]byte{'x'}, n))
-			continue
-		case string(word) == "wait":
-			if _, err := os.ReadFile(string(rest)); err != nil {
-				return err
-			}
-		case bytes.HasPrefix(data, []byte("context")):
-			data = b.Context(i)
-		case string(data) == "told":
-			data = []byte(m.told)
-		case string(word) == "refuse", string(word) == "raise" && b.Len() == 1:
-			b.Refuse(i, string(rest))
-			continue
-		case string(word) == "fail":
-			b.Fail(i, string(rest))
-			continue
-		case string(word) == "raise":
-			return errors.New(string(rest))
-		}
-		b.SetBytes("out", i, data)
-	}
-	return nil
-}
-
-func wrong(b *xebec.Batch) error {
-	switch xebec.Input[int32](b, "code")[0] {
-	case 0:
-		b.OutputRaw("out")
-	case 2:
-		b.SetBytes("out", 0, make([]byte, 12))
-	case 3:
-		b.SetBytes("out", 0, make([]byte, 16), 2, 2)
-	}
-	return nil
 }

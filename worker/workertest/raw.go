@@ -21,10 +21,13 @@ import (
 // one goroutine.
 type Raw struct {
 	Version uint16 // of the protocol, for Hello; 0 means the highest
-	// Concurrency is for Hello; 0 means 1.
+	// Concurrency and Binding are for Hello; 0 means 1, and "" raw/1.
 	Concurrency uint16
-	TB          TB
-	Conn        *net.UnixConn
+	Binding     string
+	// Other is called for a frame that Poll does not handle, if it is set.
+	Other func(wire.Type)
+	TB    TB
+	Conn  *net.UnixConn
 
 	Welcome  wire.Welcome
 	Segments wire.Segments
@@ -60,7 +63,7 @@ func StartRaw(tb TB, socket string, token string, capabilities uint32) *Raw {
 
 // Hello sends HELLO.
 func (w *Raw) Hello(token string, capabilities uint32) {
-	m := wire.Hello{Major: cmp.Or(w.Version, wire.Major), Capabilities: capabilities, Token: token, Model: Model.Name, Version: Model.Version, Binding: "raw/1", Concurrency: w.Concurrency}
+	m := wire.Hello{Major: cmp.Or(w.Version, wire.Major), Capabilities: capabilities, Token: token, Model: Model.Name, Version: Model.Version, Binding: cmp.Or(w.Binding, "raw/1"), Concurrency: w.Concurrency}
 	w.Write(m.Append(nil))
 }
 
@@ -216,6 +219,9 @@ func (w *Raw) Poll() (req wire.Request, ok bool) {
 			}
 			return req, true
 		case ok:
+			if w.Other != nil {
+				w.Other(t)
+			}
 			return req, false
 		case w.Read(false) != nil:
 			return req, false

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/worker"
@@ -27,6 +28,9 @@ const (
 	//	big:N      the output is N times the byte 'x'
 	//	wait:PATH  predict reads the file PATH, a FIFO, to its end, and then echoes
 	//	context    the output is the query's context
+	//	parameters the output is the query's parameters, as compact JSON
+	//	call       the output is what is known of the query's call: REQUEST ID|TRACEPARENT|TRACESTATE|soon, or none at the end without a
+	//	           deadline, or past if it has passed
 	//	told       the output is the last feedback batch: INPUT/CONTEXT/LABEL for each query, joined by ';'
 	//	refuse:T   that query is refused as invalid input, with the text T
 	//	fail:T     that query ends in a model error, with the text T
@@ -36,6 +40,18 @@ const (
 	// error that contains "no feedback yet". The label "panic" fails as the marker does, with "the label panic", and
 	// "wait:PATH" waits.
 	Markers = "markers"
+	// Stream has the signature bytes[] → bytes[] and answers in streams. Its input is a list of steps, separated by spaces:
+	//
+	//	out:T      sends the output T
+	//	count:N    sends the outputs 0 to N-1
+	//	big:N      sends an output of N times the byte 'x'
+	//	forever    sends the output x until no more is wanted
+	//	wait:PATH  reads the file PATH, a FIFO, to its end
+	//	ends:PATH  opens the file PATH, a FIFO, for writing and closes it when the code of the stream ends, however it ends
+	//	context, parameters, call  send what Markers answers
+	//	error, panic, die, refuse:T, fail:T  end the stream as they end Markers' batch
+	//	bad        sends an output that contradicts the signature
+	Stream = "stream"
 	// Wrong has the signature int32[] → float32[4]. The first query's input selects the mistake: 0 none (the answer is
 	// zeros), 1 too few outputs, 2 their shape, 3 their type or dimensions.
 	Wrong = "wrong"
@@ -47,7 +63,9 @@ const (
 	EnvContexts    = "XEBEC_CONFORMANCE_CONTEXTS"    // "1": request contexts
 	EnvConfidences = "XEBEC_CONFORMANCE_CONFIDENCES" // "1": return confidences
 	EnvFeedback    = "XEBEC_CONFORMANCE_FEEDBACK"    // "1": take feedback and report the accuracy
-	EnvConcurrency = "XEBEC_CONFORMANCE_CONCURRENCY" // how many batches to evaluate at once; "async2": two, on an event loop
+	EnvConcurrency = "XEBEC_CONFORMANCE_CONCURRENCY" // how many batches or streams to evaluate at once; "async2": two, on an event loop
+	EnvParameters  = "XEBEC_CONFORMANCE_PARAMETERS"  // "1": request parameters
+	EnvCalls       = "XEBEC_CONFORMANCE_CALLS"       // "1": request calls
 )
 
 // Worker is one binding in one mode.
@@ -56,13 +74,10 @@ type Worker struct {
 	Ring bool
 	// InProcess says that it shares the test's process and cannot die alone. Cases of death are left out.
 	InProcess bool
-	// Serial says that it evaluates one batch at a time.
-	Serial bool
-	// Version1 says that it speaks version 1 of the protocol only, or that its models lack the markers of version 2. Cases of version 2 are
-	// left out.
+	// Version1 says that it speaks version 1 of the protocol only. Cases of version 2 are left out.
 	Version1 bool
-	// Plain says that its echo answers the first input only, and that it has neither the markers wait and told nor the
-	// model Wrong. Cases that need them are left out.
+	// Plain says that its echo answers the first input only, and that it has neither the marker told nor the model
+	// Wrong. Cases that need them are left out.
 	Plain bool
 	// Start launches the worker with these environment variables.
 	Start func(tb testing.TB, env []string) Process
@@ -150,12 +165,15 @@ type starter = func(tb testing.TB, env []string) Process
 
 func runCases(t *testing.T, cases []testCase, w Worker, open func(*testing.T, uint64) (*Gateway, starter)) {
 	for _, c := range cases {
-		if c.dies && w.InProcess || c.rich && w.Plain || c.version2 && w.Version1 || c.concurrent && w.Serial {
+		if c.dies && w.InProcess || c.rich && w.Plain || c.version2 && w.Version1 {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) { c.run(t, &suite{w, open}) })
 	}
 }
+
+// A worker that answers in streams passes further cases, which need version 2.
+func testStreams(t *testing.T, su *suite) { runCases(t, streamCases, su.Worker, su.open) }
 
 type suite struct {
 	Worker
@@ -163,9 +181,9 @@ type suite struct {
 }
 
 type testCase struct {
-	name                             string
-	dies, rich, version2, concurrent bool
-	run                              func(*testing.T, *suite)
+	name                 string
+	dies, rich, version2 bool
+	run                  func(*testing.T, *suite)
 }
 
 var cases = []testCase{
@@ -177,6 +195,7 @@ var cases = []testCase{
 	{name: "texts", run: testTexts},
 	{name: "padding", run: testPadding},
 	{name: "contexts", run: testContexts},
+	{name: "not asked for", run: testNotAskedFor},
 	{name: "confidences", run: testConfidences},
 	{name: "capabilities", run: testCapabilities},
 	{name: "feedback", run: testFeedback},
@@ -186,7 +205,12 @@ var cases = []testCase{
 	{name: "killed in feedback", dies: true, rich: true, run: testKilledInFeedback},
 	{name: "exceptions", run: testExceptions},
 	{name: "refused queries", version2: true, run: testRefused},
-	{name: "concurrency", version2: true, concurrent: true, run: testConcurrency},
+	{name: "parameters", version2: true, run: testParameters},
+	{name: "calls", version2: true, run: testCalls},
+	{name: "concurrency", version2: true, run: testConcurrency},
+	{name: "drain with concurrency", version2: true, run: testDrainWithConcurrency},
+	{name: "streams", version2: true, run: testStreams},
+	{name: "streams declared and not used", run: testStreamNotUsed},
 	{name: "wrong outputs", rich: true, run: testWrongOutputs},
 	{name: "more room", run: testMoreRoom},
 	{name: "too large", run: testTooLarge},
@@ -274,6 +298,21 @@ func testContexts(t *testing.T, su *suite) {
 	r.stop()
 }
 
+// What a worker has not asked for does not reach it, and does no harm.
+func testNotAskedFor(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 1, 0, model(Markers))
+	b := r.NewBatch(Texts("one", "two")...)
+	for _, q := range b.Queries {
+		q.Context, q.Parameters, q.Deadline = []byte("user-17"), []byte(`{"top_k":3}`), Now()+api.Nanos(time.Hour)
+		q.Call = &api.Identity{RequestID: []byte("id")}
+	}
+	if err := r.TrySend(b); err != nil {
+		t.Fatal(err)
+	}
+	r.WantTexts(b, "one", "two")
+	r.stop()
+}
+
 func testConfidences(t *testing.T, su *suite) {
 	r := su.start(t, Text(), 1, 0, model(Echo), EnvConfidences+"=1")
 	for range 3 {
@@ -349,6 +388,65 @@ func testRefused(t *testing.T, su *suite) {
 			t.Errorf("the next query: %v", q.Status)
 		}
 		r.stop()
+	}
+}
+
+// Each query has its own parameters, {} without any, also if they are large.
+func testParameters(t *testing.T, su *suite) {
+	for _, contexts := range []string{"0", "1"} {
+		r := su.start(t, Text(), 2, 0, model(Markers), EnvParameters+"=1", EnvContexts+"="+contexts)
+		long := `{"long":"` + strings.Repeat("x", 3<<20) + `"}`
+		for range 3 {
+			b := r.NewBatch(Texts("parameters", "plain", "parameters", "parameters", "context")...)
+			b.Queries[0].Parameters, b.Queries[1].Parameters = []byte(`{"top_k":3,"a":[null,"ü"]}`), []byte(`{"b":1}`)
+			b.Queries[3].Parameters, b.Queries[4].Context = []byte(long), []byte("user-17")
+			if contexts == "0" {
+				b.Queries = b.Queries[:4]
+			}
+			if err := r.TrySend(b); err != nil {
+				t.Fatal(err)
+			}
+			r.WantTexts(b, []string{`{"top_k":3,"a":[null,"ü"]}`, "plain", "{}", long, "user-17"}[:len(b.Queries)]...)
+		}
+		r.stop()
+	}
+}
+
+// Each query says what is known of its own call.
+func testCalls(t *testing.T, su *suite) {
+	for _, parameters := range []string{"0", "1"} {
+		r := su.start(t, Text(), 2, 0, model(Markers), EnvCalls+"=1", EnvParameters+"="+parameters)
+		b := r.NewBatch(Texts("call", "call", "plain")...)
+		b.Queries[0].Deadline = Now() + api.Nanos(time.Hour)
+		b.Queries[0].Call = &api.Identity{RequestID: []byte("id-1"), TraceParent: []byte("00-a-b-01"), TraceState: []byte("x=y")}
+		if err := r.TrySend(b); err != nil {
+			t.Fatal(err)
+		}
+		r.WantTexts(b, "id-1|00-a-b-01|x=y|soon", "|||none", "plain")
+		r.stop()
+	}
+}
+
+// A worker that is drained answers every batch that it has, in whatever order.
+func testDrainWithConcurrency(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 2, 0, model(Markers), EnvConcurrency+"=2")
+	first, second := newGate(t), newGate(t)
+	batches := []*api.Batch{r.Send(Texts(first.marker())...), r.Send(Texts(second.marker())...), r.Send(Texts("behind")...)}
+	first.reached()
+	second.reached()
+	r.Replica.Drain()
+	second.open()
+	first.open()
+	if end := r.End(); end.Violation {
+		t.Errorf("%+v", end)
+	}
+	for i, b := range batches {
+		if res, ok := r.Events.Result(b.ID); !ok || res.Code != api.OK {
+			t.Errorf("batch %d: %+v, %v", i, res, ok)
+		}
+	}
+	if err := r.process.Wait(); err != nil {
+		t.Errorf("the worker: %v", err)
 	}
 }
 

@@ -1,21 +1,41 @@
 // Command xebec-testworker is the worker of tests and benchmarks. It costs almost nothing, and misbehaves when told to.
 //
-//	xebec-testworker [-mode noop|echo|error|markers] [-spin 2ms] [-no-ring] [-contexts] [-confidences] [-feedback] [-accuracy]
+//	xebec-testworker [-mode noop|echo|error|markers|stream] [-spin 2ms] [-no-ring] [-concurrency 4] [-contexts] [-parameters] [-calls]
+//	                 [-confidences] [-feedback] [-accuracy]
 //
 // noop sets every output of any signature to zeros, or empty if the signature allows that. echo copies the first input
 // to the first output, and zeros to the others. error fails on every batch. markers needs the signature bytes[] → bytes[] and echoes, unless an
 // input begins with
 //
-//	panic     predict panics
-//	error     predict returns an error
-//	bad       that query's output is left out: BAD_OUTPUT
-//	die       the process exits with status 3, in the middle of the batch
-//	hang      predict never returns
-//	big:N     the output has N bytes
-//	spin:D    predict is busy for the duration D first
-//	context   the output is the query's context (with -contexts)
+//	panic      predict panics
+//	error      predict returns an error
+//	bad        that query's output is left out: BAD_OUTPUT
+//	die        the process exits with status 3, in the middle of the batch
+//	hang       predict never returns
+//	wait:PATH  predict reads the file PATH to its end first, which may be a FIFO
+//	big:N      the output has N bytes
+//	spin:D     predict is busy for the duration D first
+//	refuse:T   that query is refused with the text T
+//	fail:T     that query ends in a model error with the text T
+//	raise:T    as refuse, if the query is alone in its batch; otherwise predict returns the error T
+//	context    the output is the query's context (with -contexts)
+//	parameters the output is the query's parameters (with -parameters)
+//	call       the output is REQUEST ID|TRACEPARENT|TRACESTATE|soon (with -calls); without a deadline it ends with none
 //
-// -spin makes predict busy for a time per batch. Each flag also has an environment variable, for launchers that cannot
+// stream needs the signature bytes[] → bytes[], of bytes or strings, and answers in streams. Its input is a list of steps, separated by spaces:
+//
+//	out:T      sends the output T
+//	count:N    sends the outputs 0 to N-1
+//	big:N      sends an output of N bytes
+//	forever    sends outputs until no more is wanted
+//	hang       waits until no more is wanted
+//	wait:PATH  reads the file PATH to its end
+//	ends:PATH  makes the file PATH, or opens the FIFO, when the stream has ended, however it ends
+//	context, parameters, call         send what the markers answer
+//	error, panic, die, refuse:T, fail:T  end the stream as the markers end a batch
+//	bad        sends an output that is missing
+//
+// -spin makes predict busy for a time per batch, and per output of a stream. Each flag also has an environment variable, for launchers that cannot
 // pass flags: XEBEC_TESTWORKER_MODE, XEBEC_TESTWORKER_SPIN and so on, with '_' for a dash.
 package main
 
@@ -42,11 +62,14 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("xebec-testworker: ")
 	var m model
-	flag.StringVar(&m.mode, "mode", "noop", "what predict does: noop, echo, error or markers")
+	flag.StringVar(&m.mode, "mode", "noop", "what predict does: noop, echo, error, markers or stream")
 	flag.DurationVar(&m.spin, "spin", 0, "how long predict is busy with each batch")
 	noRing := flag.Bool("no-ring", false, "exchange descriptors over the socket")
+	concurrency := flag.Int("concurrency", 0, "how many batches, or streams, to evaluate at once")
 	contexts := flag.Bool("contexts", false, "ask for contexts")
-	confidences := flag.Bool("confidences", false, "return a confidence of 0.5 for each query")
+	parameters := flag.Bool("parameters", false, "ask for parameters")
+	calls := flag.Bool("calls", false, "ask for calls")
+	flag.BoolVar(&m.confidences, "confidences", false, "return a confidence of 0.5 for each query")
 	feedback := flag.Bool("feedback", false, "take feedback: a label \"panic\" panics")
 	accuracy := flag.Bool("accuracy", false, "answer the share of feedback labels that were \"true\"")
 	if err := flagsFromEnv(); err != nil {
@@ -58,12 +81,19 @@ func main() {
 	if *noRing {
 		options = append(options, xebec.WithSocketDescriptors())
 	}
-	if *contexts {
-		options = append(options, xebec.WithContexts())
+	if *concurrency != 0 {
+		options = append(options, xebec.WithConcurrency(*concurrency))
 	}
-	if *confidences {
-		m.confidences = true
-		options = append(options, xebec.WithConfidences())
+	for _, o := range []struct {
+		on     bool
+		option xebec.Option
+	}{
+		{*contexts, xebec.WithContexts()}, {*parameters, xebec.WithParameters()}, {*calls, xebec.WithCalls()},
+		{m.confidences, xebec.WithConfidences()}, {m.mode == "stream", xebec.WithStreams()},
+	} {
+		if o.on {
+			options = append(options, o.option)
+		}
 	}
 	if *feedback {
 		options = append(options, xebec.WithFeedback(m.learn))
@@ -71,12 +101,22 @@ func main() {
 	if *accuracy {
 		options = append(options, xebec.WithAccuracy(m.accuracy))
 	}
-	predict, ok := map[string]func(*xebec.Batch) error{"noop": noop, "echo": echo, "error": fail, "markers": markers}[m.mode]
-	if !ok {
-		log.Fatalf("mode %q: expected noop, echo, error or markers", m.mode)
+	serve := m.serve
+	switch m.mode {
+	case "noop":
+		m.predict = noop
+	case "echo":
+		m.predict = echo
+	case "error":
+		m.predict = fail
+	case "markers":
+		m.predict = markers
+	case "stream":
+		serve = m.flow
+	default:
+		log.Fatalf("mode %q: expected noop, echo, error, markers or stream", m.mode)
 	}
-	m.predict = predict
-	if err := xebec.Serve(m.serve, options...); err != nil {
+	if err := xebec.Serve(serve, options...); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -94,21 +134,26 @@ func flagsFromEnv() (err error) {
 }
 
 type model struct {
-	mode          string
-	spin          time.Duration
-	confidences   bool
-	predict       func(*xebec.Batch) error
+	mode        string
+	spin        time.Duration
+	confidences bool
+	predict     func(*xebec.Batch) error
+
 	labels, right int
 }
 
 func (m *model) serve(_ context.Context, b *xebec.Batch) error {
 	spin(m.spin)
+	m.confide(b)
+	return m.predict(b)
+}
+
+func (m *model) confide(b *xebec.Batch) {
 	if m.confidences {
 		for i := range b.Confidences() {
 			b.Confidences()[i] = 0.5
 		}
 	}
-	return m.predict(b)
 }
 
 // spin keeps the processor busy, as a model does. A sleep would release it.
@@ -207,8 +252,24 @@ func markers(b *xebec.Batch) error {
 				return fmt.Errorf("the marker spin: %w", err)
 			}
 			spin(d)
+		case string(word) == "wait":
+			if _, err := os.ReadFile(string(rest)); err != nil {
+				return err
+			}
+		case string(word) == "refuse", string(word) == "raise" && b.Len() == 1:
+			b.Refuse(i, string(rest))
+			continue
+		case string(word) == "fail":
+			b.Fail(i, string(rest))
+			continue
+		case string(word) == "raise":
+			return errors.New(string(rest))
 		case bytes.HasPrefix(data, []byte("context")):
 			data = b.Context(i)
+		case string(data) == "parameters":
+			data = b.Parameters(i)
+		case string(data) == "call":
+			data = callText(b.Call(i))
 		}
 		b.SetBytes(out, i, data)
 	}
