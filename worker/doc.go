@@ -37,7 +37,11 @@
 //     runs from when the worker could begin the batch until its answer was seen, so it does not include the time behind
 //     other batches. The scheduler's latency profiles are made from it; over a network it includes the link.
 //   - Labels yield to predictions: see [Learner].
-//   - Cancellation. A batch cannot be cancelled. The scheduler answers a query whose deadline has passed without asking
+//   - Streams. A model that answers in streams has batches of one query. The transport writes the first output as any
+//     other, calls the query's api.Stream if it has one, and reports FirstOutput. It then asks the worker for outputs
+//     only while the stream has room, so that memory is bounded however many readers are slow. Of a query without an
+//     api.Stream it ends the rest.
+//   - Cancellation. A stream is cancelled through its api.Source. Another batch cannot be cancelled. The scheduler answers a query whose deadline has passed without asking
 //     the transport and drops the output. A transport that can stop an evaluation may offer it as an optional
 //     interface, as Learner is one.
 //   - Loss. Gone comes exactly once, after the answers that arrived before, unless the worker broke the protocol. Begun

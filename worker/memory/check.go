@@ -3,6 +3,8 @@ package memory
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/xebec-serving/xebec/api"
 )
@@ -23,16 +25,44 @@ func checkOutputs(b *Batch) error {
 		return fmt.Errorf("the model returned outputs of %d queries: expected %d", len(b.Outputs), len(b.Inputs))
 	}
 	for i, row := range b.Outputs {
-		if len(row) != len(b.Signature.Outputs) {
-			return fmt.Errorf("query %d has %d outputs: expected %d", i, len(row), len(b.Signature.Outputs))
+		if i < len(b.Refused) && b.Refused[i].Code != api.OK {
+			continue
 		}
-		for s := range row {
-			if err := checkValue(b.Signature.Outputs[s], &row[s]); err != nil {
-				return fmt.Errorf("query %d, output %s: %w", i, b.Signature.Outputs[s].Name, err)
-			}
+		if err := checkRow(b.Signature, row); err != nil {
+			return fmt.Errorf("query %d %w", i, err)
 		}
 	}
 	return nil
+}
+
+// checkRow returns what is wrong with the outputs of one query.
+func checkRow(sig api.Signature, row []api.Value) error {
+	if len(row) != len(sig.Outputs) {
+		return fmt.Errorf("has %d outputs: expected %d", len(row), len(sig.Outputs))
+	}
+	for s := range row {
+		if err := checkValue(sig.Outputs[s], &row[s]); err != nil {
+			return fmt.Errorf("has output %s: %w", sig.Outputs[s].Name, err)
+		}
+	}
+	return nil
+}
+
+// maxCallerText bounds a refusal for the caller, as in package local.
+const maxCallerText = 1 << 10
+
+// refuse ends a query as the model says.
+func refuse(q *api.Query, why Refusal) {
+	text := why.Text
+	if q.Status = why.Code; why.Code == api.InvalidInput {
+		text = text[:min(len(text), maxCallerText)]
+	}
+	q.Detail = strings.Map(func(c rune) rune {
+		if c < ' ' && c != '\n' && c != '\t' || c == 0x7f {
+			return utf8.RuneError
+		}
+		return c
+	}, strings.ToValidUTF8(text, string(utf8.RuneError)))
 }
 
 // checkValue checks a value against its declaration.

@@ -8,8 +8,8 @@
 // # What it promises
 //
 // It implements all of package worker and passes workertest.RunTransport, as package local does. A model's functions
-// run one at a time, in a goroutine of the worker, on copies of the inputs. Another goroutine delivers events and
-// writes outputs into queries. A function that is still running when its replica is gone therefore touches nothing of
+// run one at a time, or as many as the model says, on copies of the inputs. A model may answer in streams: Stream sends
+// copies to [Outputs], at most 16 ahead of the reader. Another goroutine delivers events and writes outputs into queries. A function that is still running when its replica is gone therefore touches nothing of
 // the caller's. Outputs are checked against the signature as if another process had written them.
 //
 // # What it never does
@@ -17,5 +17,6 @@
 // It is not for serving: Send copies inputs, every batch allocates, and a model that crashes the process crashes the
 // gateway. The gateway does not import it.
 //
-// Read transport.go for launches, replica.go for the life of a replica, check.go for the checks of outputs.
+// Read transport.go for launches, replica.go for the life of a replica, streams.go for streams, check.go for the checks of
+// outputs.
 package memory

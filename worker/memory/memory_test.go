@@ -29,7 +29,6 @@ func TestTransport(t *testing.T) {
 		Open: func(_ testing.TB, maxBatchBytes uint64) (worker.Transport, error) {
 			return memory.New(memory.Config{Now: workertest.Now, MaxBatchBytes: int(maxBatchBytes)}), nil
 		},
-		Worker: workertest.Worker{Version1: true},
 		Start: func(tb testing.TB, tr worker.Transport, env []string) workertest.Process {
 			return process{tr.(*memory.Transport).Start(env, conformance(tb, env))}
 		},
@@ -61,7 +60,14 @@ func conformance(tb testing.TB, env []string) memory.Model {
 		set[name] = value
 	}
 	var k markers
-	m := memory.Model{Contexts: set[workertest.EnvContexts] == "1", Confidences: set[workertest.EnvConfidences] == "1"}
+	m := memory.Model{Contexts: set[workertest.EnvContexts] == "1", Confidences: set[workertest.EnvConfidences] == "1",
+		Parameters: set[workertest.EnvParameters] == "1", Calls: set[workertest.EnvCalls] == "1"}
+	if n := strings.TrimPrefix(set[workertest.EnvConcurrency], "async"); n != "" {
+		var err error
+		if m.Concurrency, err = strconv.Atoi(n); err != nil {
+			tb.Fatal(err)
+		}
+	}
 	switch name := set[workertest.EnvModel]; name {
 	case workertest.Echo:
 		m.Predict = echo
@@ -69,13 +75,15 @@ func conformance(tb testing.TB, env []string) memory.Model {
 		m.Predict = k.predict
 	case workertest.Wrong:
 		m.Predict = wrong
+	case workertest.Stream:
+		m.Stream = flow
 	default:
 		tb.Fatalf("%s=%q: no such model", workertest.EnvModel, name)
 	}
 	if set[workertest.EnvFeedback] == "1" {
 		m.Feedback, m.Accuracy = k.learn, k.accuracy
 	}
-	if predict := m.Predict; m.Confidences {
+	if predict := m.Predict; m.Confidences && predict != nil {
 		m.Predict = func(b *memory.Batch) error {
 			for i := range b.Confidences {
 				b.Confidences[i] = 0.5
@@ -124,10 +132,90 @@ func (m *markers) predict(b *memory.Batch) error {
 			}
 		case bytes.HasPrefix(data, []byte("context")):
 			data = b.Contexts[i]
+		case string(data) == "parameters":
+			data = b.Parameters[i]
+		case string(data) == "call":
+			data = callText(b.Calls[i])
 		case string(data) == "told":
 			data = []byte(m.told)
+		case word == "refuse", word == "raise" && len(b.Inputs) == 1:
+			b.Refused[i] = memory.Refusal{Code: api.InvalidInput, Text: rest}
+			continue
+		case word == "fail":
+			b.Refused[i] = memory.Refusal{Code: api.ModelError, Text: rest}
+			continue
+		case word == "raise":
+			return errors.New(rest)
 		}
 		b.Outputs[i] = []api.Value{{Data: data}}
+	}
+	return nil
+}
+
+func callText(c memory.Call) []byte {
+	when := "soon"
+	switch {
+	case c.Deadline == api.Never:
+		when = "none"
+	case c.Deadline < workertest.Now():
+		when = "past"
+	}
+	return fmt.Appendf(nil, "%s|%s|%s|%s", c.RequestID, c.TraceParent, c.TraceState, when)
+}
+
+// flow is the suite's Stream model.
+func flow(b *memory.Batch, out *memory.Outputs) error {
+	send := func(data []byte) error { return out.Send(0.5, api.Value{Data: data}) }
+	for step := range strings.FieldsSeq(string(b.Inputs[0][0].Data)) {
+		word, rest, _ := strings.Cut(step, ":")
+		var err error
+		switch word {
+		case "ends":
+			defer func() {
+				if end, err := os.OpenFile(rest, os.O_WRONLY, 0); err == nil { // blocks until the FIFO has a reader
+					end.Close()
+				}
+			}()
+		case "out":
+			err = send([]byte(rest))
+		case "context":
+			err = send(b.Contexts[0])
+		case "parameters":
+			err = send(b.Parameters[0])
+		case "call":
+			err = send(callText(b.Calls[0]))
+		case "count", "big":
+			n, bad := strconv.Atoi(rest)
+			if err = bad; word == "big" && err == nil {
+				err, n = send(bytes.Repeat([]byte{'x'}, n)), 0
+			}
+			for i := 0; i < n && err == nil; i++ {
+				err = send([]byte(strconv.Itoa(i)))
+			}
+		case "forever":
+			for err == nil {
+				err = send([]byte{'x'})
+			}
+		case "wait":
+			_, err = os.ReadFile(rest)
+		case "bad":
+			err = out.Send(0.5)
+		case "refuse":
+			b.Refused[0] = memory.Refusal{Code: api.InvalidInput, Text: rest}
+			return nil
+		case "fail":
+			b.Refused[0] = memory.Refusal{Code: api.ModelError, Text: rest}
+			return nil
+		case "die":
+			return memory.Exit(3)
+		case "panic":
+			panic("the marker panic")
+		default:
+			err = errors.New("the marker error")
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

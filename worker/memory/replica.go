@@ -23,7 +23,7 @@ const (
 	maxPredictions = 10
 )
 
-// replica is one worker. It has two goroutines: serve calls the model, report delivers events. The methods of
+// replica is one worker. serve calls the model, on a goroutine for each call, and report delivers events. The methods of
 // worker.Replica only queue work for them.
 type replica struct {
 	t     *Transport
@@ -32,20 +32,23 @@ type replica struct {
 	info  worker.Info
 	self  worker.Replica // passed to events
 
+	concurrency, depth int
+
 	reported chan struct{} // closed after Gone
+	calling  sync.WaitGroup
 
 	mu      sync.Mutex
 	changed sync.Cond // signals a change of any field below
 	table   []*job    // predictions that are not reported done, oldest first
 	calls   []*call   // Learner calls that wait
 	current *call     // the Learner call that the model is executing
+	running int       // predictions that the model is executing
 	passed  int       // predictions begun while a call waited
 	inbox   []func()  // events for report to deliver
 	left    bool      // Leaving was queued
 	drained bool      // Drain was called
 	why     string    // why it ended; "" while it runs
 	fault   error     // what Worker.Wait returns
-	done    api.Nanos // when the last answer was reported
 	counts  worker.Stats
 }
 
@@ -54,10 +57,12 @@ type job struct {
 	batch *api.Batch // the caller's; only report touches it
 	shown *Batch     // the model's copy
 	begun bool
-	sent  api.Nanos
+	began api.Nanos
 
 	err       error
 	workNanos int64
+
+	flow *flow // nil if the model answers in single outputs
 }
 
 // call is an unfinished Learner call.
@@ -79,8 +84,16 @@ func newReplica(t *Transport, e worker.Expectation, m Model) *replica {
 	}
 	r := &replica{t: t, exp: e, model: m, reported: make(chan struct{})}
 	r.changed.L = &r.mu
-	r.info = worker.Info{ID: e.Replica, Binding: binding, Capabilities: worker.Capabilities{
-		Feedback: m.Feedback != nil, Accuracy: m.Accuracy != nil, Contexts: m.Contexts, Confidences: m.Confidences}}
+	r.concurrency = max(m.Concurrency, 1)
+	r.depth = e.Depth + r.concurrency - 1
+	if m.Stream != nil {
+		if m.Concurrency == 0 {
+			r.concurrency = defaultStreams
+		}
+		r.depth = r.concurrency
+	}
+	r.info = worker.Info{ID: e.Replica, Binding: binding, Concurrency: r.concurrency, Capabilities: worker.Capabilities{
+		Feedback: m.Feedback != nil, Accuracy: m.Accuracy != nil, Contexts: m.Contexts, Streams: m.Stream != nil, Confidences: m.Confidences}}
 	r.self = r
 	if m.Feedback != nil || m.Accuracy != nil {
 		r.self = learner{r}
@@ -100,7 +113,10 @@ func (r *replica) Stats() worker.Stats {
 
 // Send implements [worker.Replica].
 func (r *replica) Send(b *api.Batch) error {
-	j := &job{batch: b, shown: r.show(b.Queries, b.Pad), sent: r.t.cfg.Now()}
+	j := &job{batch: b, shown: r.show(b.Queries, b.Pad)}
+	if r.model.Stream != nil {
+		j.flow = newFlow()
+	}
 	if n := inputBytes(j.shown); n > r.t.cfg.MaxBatchBytes {
 		return api.Errorf(api.TooLarge, "a batch of %d queries takes %d bytes: the limit is %d", len(b.Queries), n, r.t.cfg.MaxBatchBytes)
 	}
@@ -109,7 +125,7 @@ func (r *replica) Send(b *api.Batch) error {
 	switch {
 	case r.why != "":
 		return api.Errorf(api.Unavailable, "the replica is gone")
-	case len(r.table) >= r.exp.Depth:
+	case len(r.table) >= r.depth:
 		return api.Errorf(api.Unavailable, "%d batches are outstanding already", len(r.table))
 	}
 	r.table = append(r.table, j)
@@ -130,6 +146,20 @@ func (r *replica) show(queries []*api.Query, pad int) *Batch {
 		if r.model.Contexts {
 			b.Contexts = append(b.Contexts, bytes.Clone(q.Context))
 		}
+		if r.model.Parameters {
+			parameters := bytes.Clone(q.Parameters)
+			if len(parameters) == 0 {
+				parameters = []byte("{}")
+			}
+			b.Parameters = append(b.Parameters, parameters)
+		}
+		if r.model.Calls {
+			c := Call{Deadline: q.Deadline}
+			if q.Call != nil {
+				c.Set(q.Call)
+			}
+			b.Calls = append(b.Calls, c)
+		}
 	}
 	return b
 }
@@ -140,6 +170,9 @@ func inputBytes(b *Batch) (n int) {
 	}
 	for _, c := range b.Contexts {
 		n += len(c)
+	}
+	for _, p := range b.Parameters {
+		n += len(p)
 	}
 	for _, l := range b.Labels {
 		n += len(l)
@@ -235,6 +268,7 @@ func (r *replica) offer(c *call) {
 
 // serve is the worker. It calls the model until the replica has ended and returns how the worker ends.
 func (r *replica) serve() error {
+	defer r.calling.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
@@ -243,17 +277,20 @@ func (r *replica) serve() error {
 		case r.why != "":
 			return r.fault
 		case j != nil:
-			j.begun = true
-			r.mu.Unlock()
-			r.predict(j)
-			r.mu.Lock()
+			j.begun, j.began = true, r.t.cfg.Now()
+			r.running++
+			r.calling.Go(func() {
+				r.evaluate(j)
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				r.running--
+				r.changed.Broadcast()
+			})
 		case c != nil:
 			r.current = c
 			c.timer = time.AfterFunc(r.exp.FeedbackTimeout, func() { r.Kill(fmt.Sprintf("the model has not come back from feedback for %v", r.exp.FeedbackTimeout)) })
-			r.mu.Unlock()
-			r.learn(c)
-			r.mu.Lock()
-		case r.drained:
+			r.calling.Go(func() { r.learn(c) })
+		case r.drained && len(r.table) == 0 && r.current == nil:
 			r.why = "the worker closed its connection"
 			r.changed.Broadcast()
 			return nil
@@ -263,16 +300,19 @@ func (r *replica) serve() error {
 	}
 }
 
-// nextLocked chooses what the model does next.
+// nextLocked chooses what the model does next. Without concurrency it does one thing at a time.
 func (r *replica) nextLocked() (j *job, c *call) {
-	for _, waiting := range r.table {
-		if !waiting.begun {
-			j = waiting
-			break
+	alone := r.concurrency == 1
+	if r.running < r.concurrency && !(alone && r.current != nil) {
+		for _, waiting := range r.table {
+			if !waiting.begun {
+				j = waiting
+				break
+			}
 		}
 	}
 	quiet := r.left || r.drained
-	if len(r.calls) > 0 && !quiet && (j == nil || r.passed >= maxPredictions) {
+	if len(r.calls) > 0 && r.current == nil && !(alone && r.running > 0) && !quiet && (j == nil || r.passed >= maxPredictions) {
 		c, r.calls, r.passed = r.calls[0], r.calls[1:], 0
 		return nil, c
 	}
@@ -282,16 +322,24 @@ func (r *replica) nextLocked() (j *job, c *call) {
 	return j, nil
 }
 
-// predict evaluates a batch and queues its answer.
-func (r *replica) predict(j *job) {
+// evaluate calls the model for a batch.
+func (r *replica) evaluate(j *job) {
 	n := len(j.shown.Inputs)
-	j.shown.Outputs, j.shown.Confidences = make([][]api.Value, n), make([]float64, n)
+	j.shown.Outputs, j.shown.Confidences, j.shown.Refused = make([][]api.Value, n), make([]float64, n), make([]Refusal, n)
 	for i := range n {
 		j.shown.Confidences[i] = math.NaN()
 	}
-	began := r.t.cfg.Now()
+	if j.flow != nil {
+		r.stream(j)
+		return
+	}
+	r.predict(j)
+}
+
+// predict evaluates a batch and queues its answer.
+func (r *replica) predict(j *job) {
 	j.err = guarded(func() error { return r.model.Predict(j.shown) })
-	j.workNanos = int64(r.t.cfg.Now() - began)
+	j.workNanos = int64(r.t.cfg.Now() - j.began)
 	r.answered(j.err, func() { r.deliver(j) })
 }
 
@@ -305,7 +353,6 @@ func (r *replica) answered(err error, report func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.why == "" { // otherwise it is too late, and goneLocked ends the call
-		r.current = nil
 		r.inbox = append(r.inbox, report)
 		r.changed.Broadcast()
 	}
@@ -344,6 +391,8 @@ func (r *replica) learn(c *call) {
 	}
 	r.answered(err, func() {
 		r.mu.Lock()
+		r.current = nil
+		r.changed.Broadcast()
 		counts := &r.counts.Feedback
 		switch {
 		case c.shown != nil && code == api.OK:
@@ -392,6 +441,9 @@ func (r *replica) goneLocked() {
 	begun := make(map[uint64]bool, len(r.table))
 	for _, j := range r.table {
 		begun[j.batch.ID] = j.begun
+		if j.flow != nil {
+			j.flow.closeLocked()
+		}
 	}
 	r.calls, r.current, r.table = nil, nil, nil
 	reason := r.why
@@ -424,30 +476,60 @@ func (r *replica) deliver(j *job) {
 			r.copyOut(j)
 		}
 	}
+	res.EvalNanos = int64(seen - j.began)
+	r.finish(j, &res)
+}
+
+// finish removes a batch and reports it done.
+func (r *replica) finish(j *job, res *api.BatchResult) {
 	r.mu.Lock()
-	res.EvalNanos = int64(seen - max(j.sent, r.done))
-	r.done = seen
 	r.table = slices.DeleteFunc(r.table, func(other *job) bool { return other == j })
 	r.counts.Batches++
 	r.counts.Queries += uint64(len(j.batch.Queries))
 	if res.Detail != "" {
 		r.counts.LastError = res.Detail
 	}
+	r.changed.Broadcast()
 	r.mu.Unlock()
-	r.exp.Events.Done(r.self, &res)
+	r.exp.Events.Done(r.self, res)
 }
 
 // copyOut copies outputs into the queries' own buffers.
 func (r *replica) copyOut(j *job) {
 	for i, q := range j.batch.Queries {
-		row := j.shown.Outputs[i]
-		q.Outputs = slices.Grow(q.Outputs[:0], len(row))[:len(row)]
-		for s, v := range row {
-			q.Outputs[s] = api.Value{Data: append(q.Outputs[s].Data[:0], v.Data...), Dims: append(q.Outputs[s].Dims[:0], v.Dims...)}
+		if i < len(j.shown.Refused) && j.shown.Refused[i].Code != api.OK {
+			r.refuse(q, j.shown.Refused[i])
+			continue
 		}
-		q.Confidence = math.NaN()
-		if sure := j.shown.Confidences; r.model.Confidences && i < len(sure) && sure[i] >= 0 && sure[i] <= 1 {
-			q.Confidence = sure[i]
+		sure := math.NaN()
+		if i < len(j.shown.Confidences) {
+			sure = j.shown.Confidences[i]
 		}
+		r.copyRow(q, j.shown.Outputs[i], sure)
+	}
+}
+
+func (r *replica) copyRow(q *api.Query, row []api.Value, sure float64) {
+	q.Outputs = slices.Grow(q.Outputs[:0], len(row))[:len(row)]
+	for s, v := range row {
+		q.Outputs[s] = api.Value{Data: append(q.Outputs[s].Data[:0], v.Data...), Dims: append(q.Outputs[s].Dims[:0], v.Dims...)}
+	}
+	q.Confidence = r.confidence(sure)
+}
+
+// confidence is a confidence if the model has them and this is one, else NaN.
+func (r *replica) confidence(sure float64) float64 {
+	if r.model.Confidences && sure >= 0 && sure <= 1 {
+		return sure
+	}
+	return math.NaN()
+}
+
+// refuse ends a query as the model says. What it says about a failure is for operators.
+func (r *replica) refuse(q *api.Query, why Refusal) {
+	if refuse(q, why); why.Code == api.ModelError {
+		r.mu.Lock()
+		r.counts.LastError = q.Detail
+		r.mu.Unlock()
 	}
 }

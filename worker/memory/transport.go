@@ -93,12 +93,16 @@ func (t *Transport) Start(env []string, m Model) *Worker {
 	e, ok := t.expected[token]
 	if !ok || t.closed {
 		t.mu.Unlock()
-		ended := make(chan struct{})
-		close(ended)
-		return &Worker{ended: ended, err: fmt.Errorf("%s=%q: this launch is unknown or was used before", EnvLaunch, token)}
+		return endedWorker(fmt.Errorf("%s=%q: this launch is unknown or was used before", EnvLaunch, token))
 	}
 	delete(t.expected, token)
 	r := newReplica(t, e, m)
+	if m.Stream != nil && !e.Streams {
+		t.mu.Unlock()
+		err := fmt.Errorf("refused: the worker answers in streams, but %s is not declared so: add stream: true to its manifest", e.Model)
+		e.Events.Gone(r.self, worker.End{Reason: err.Error()})
+		return endedWorker(err)
+	}
 	t.live[r] = struct{}{}
 	t.mu.Unlock()
 	w := &Worker{r: r, ended: make(chan struct{})}
@@ -108,6 +112,13 @@ func (t *Transport) Start(env []string, m Model) *Worker {
 		close(w.ended)
 	}()
 	return w
+}
+
+// endedWorker is a worker that never served.
+func endedWorker(err error) *Worker {
+	ended := make(chan struct{})
+	close(ended)
+	return &Worker{ended: ended, err: err}
 }
 
 // Worker is a launched worker as a supervisor sees it.
