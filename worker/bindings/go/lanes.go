@@ -11,10 +11,10 @@ import (
 )
 
 // maxConcurrency is how many batches a worker can evaluate at once: the gateway's rings have 64 entries, of which it keeps some.
-const maxConcurrency = 62
+const maxConcurrency = 62 //xebec:limit batches or streams that a worker in Go evaluates at once
 
 // defaultStreams is how many streams a worker evaluates at once unless WithConcurrency says otherwise.
-const defaultStreams = 16
+const defaultStreams = 16 //xebec:limit streams of a worker in Go, without WithConcurrency
 
 // lanes run the code of a model that is called for several batches at once. A lane is a goroutine with a Batch of its own. As many batches wait
 // for a lane as there are lanes; further ones wait in the ring, since the loop then waits, too. A lane needs nothing of the loop to go on.

@@ -20,8 +20,8 @@ var ErrUnwanted = errors.New("xebec: no further output of this stream is wanted"
 
 // maxAhead and maxAheadBytes bound how far predict may be ahead of the reader of its stream: Send blocks while either is reached.
 const (
-	maxAhead      = 16
-	maxAheadBytes = 64 << 10
+	maxAhead      = 16       //xebec:limit outputs that a model in Go is ahead of the reader of its stream
+	maxAheadBytes = 64 << 10 //xebec:limit bytes of such outputs
 )
 
 // stream is one query whose outputs are sent one after the other (section 4.1 of the protocol). predict runs on a goroutine of its own and never
