@@ -12,10 +12,12 @@ import (
 type Reader struct {
 	tb TB
 
+	full bool
+
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at each change
 	from    api.Source
-	full    bool
+	asked   int // how often Full was called: after each message but the last
 	took    []string
 	sure    []float64
 }
@@ -55,9 +57,15 @@ func (r *Reader) Take(outputs []api.Value, confidence float64) {
 
 // Full implements api.Stream.
 func (r *Reader) Full() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.change(func() { r.asked++ })
 	return r.full
+}
+
+// Message waits until n messages after the first one were taken, of which none is the last, and returns their outputs.
+func (r *Reader) Message(n int) []string {
+	r.tb.Helper()
+	r.wait("a message of a stream", func() bool { return r.asked >= n })
+	return r.Took()
 }
 
 // Cancelled implements api.Stream. The scheduler calls it, which this package does without.
