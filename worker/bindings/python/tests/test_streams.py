@@ -216,6 +216,17 @@ def test_failures_end_their_stream(tmp_path, pure):
         gw.stop()
 
 
+@LINKS
+def test_a_string_that_is_not_utf8(tmp_path, pure):
+    """The gateway would have to end the worker for a stream that it cannot read."""
+    with Gateway(COUNT.replace('b"%d" % i', 'b"\\xff" if i == 2 else b"%d" % i'), tmp_path, "bytes[]", "string[]", pure=pure) as gw:
+        messages, last = collect(gw, begin(gw, b"5"))
+        assert (joined(messages), last.status) == (["0", "1"], p.BAD_OUTPUT)
+        assert "output 'output': item 0 is not valid UTF-8" in gw.outputs(last)
+        assert joined(collect(gw, begin(gw, b"2"))[0]) == ["0", "1"]
+        gw.stop()
+
+
 def test_a_close_that_fails(tmp_path):
     with Gateway(FAILS, tmp_path) as gw:
         batch = begin(gw, b"close fails")

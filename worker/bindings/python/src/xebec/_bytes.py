@@ -103,14 +103,20 @@ def as_list(what: str, value: Any, n: int) -> Any:
     return value
 
 
-def _raw(what: str, where: str, item: Any) -> bytes:
+def _raw(what: str, where: str, item: Any, string: bool) -> bytes:
     if isinstance(item, str):
         try:
             return item.encode("utf-8")
         except UnicodeEncodeError as e:
             raise BadOutput(f"{what}: {where} cannot be encoded as UTF-8: {e.reason}") from e
     if isinstance(item, (bytes, bytearray, memoryview)):
-        return bytes(item)
+        raw = bytes(item)
+        if string:
+            try:
+                raw.decode("utf-8")
+            except UnicodeDecodeError as e:
+                raise BadOutput(f"{what}: {where} is not valid UTF-8, which a string is: {e.reason}") from None
+        return raw
     raise BadOutput(f"{what}: {where} is {describe(item)}; expected bytes or str")
 
 
@@ -118,7 +124,7 @@ class ByteStrings:
     """``bytes[]``: one byte string per query. With text, inputs are str. Outputs may be either."""
 
     def __init__(self, spec: TensorSpec, what: str, text: bool = False) -> None:
-        self.what, self.text = what, text
+        self.what, self.text, self._string = what, text, spec.dtype == "string"
 
     def read(self, buf: Any, at: int, length: int, n: int) -> list[Any]:
         offsets, sizes, _ = read_entries(self.what, buf, at, length, n, 0)
@@ -129,7 +135,8 @@ class ByteStrings:
 
     def prepare(self, value: Any, n: int) -> tuple[int, Any]:
         items = as_list(self.what, value, n)
-        raw = [item if type(item) is bytes else _raw(self.what, f"item {i}", item) for i, item in enumerate(items)]
+        string = self._string
+        raw = [item if type(item) is bytes and not string else _raw(self.what, f"item {i}", item, string) for i, item in enumerate(items)]
         sizes = list(map(len, raw))
         return ragged_size(sizes, n, 0), (sizes, raw)
 
@@ -178,7 +185,7 @@ class NestedByteStrings:
             shape, elements = flatten(self.what, item, self.spec.shape, f"item {i}")
             if not self.spec.fits(shape):
                 raise BadOutput(f"{self.what}: item {i} has the shape {list(shape)}; expected {self.spec}")
-            raw = [_raw(self.what, f"an element of item {i}", e) for e in elements]
+            raw = [_raw(self.what, f"an element of item {i}", e, self.spec.dtype == "string") for e in elements]
             dims.append(shape)
             data.append(b"".join(part for e in raw for part in (_U32.pack(len(e)), e)))
         return ragged_size(list(map(len, data)), n, self.rank), (dims, data)
