@@ -2,6 +2,7 @@ package memory
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -88,18 +89,26 @@ func checkValue(spec api.TensorSpec, v *api.Value) error {
 	case !spec.DType.Variable() && int64(len(v.Data)) != n*int64(spec.DType.Size()):
 		return fmt.Errorf("%d bytes: expected %d elements of %s", len(v.Data), n, spec.DType)
 	case spec.DType.Variable() && len(spec.Shape) > 0:
-		return checkElements(v.Data, n)
+		return checkElements(v.Data, n, spec.DType == api.String)
+	case spec.DType == api.String && !utf8.Valid(v.Data):
+		return errNotText
 	}
 	return nil
 }
 
-// checkElements checks that data are n texts, each a u32 length and its bytes.
-func checkElements(data []byte, n int64) error {
+var errNotText = errors.New("not valid UTF-8, which a string is")
+
+// checkElements checks that data are n texts, each a u32 length and its bytes, in UTF-8 if they are strings.
+func checkElements(data []byte, n int64, strings bool) error {
 	for i := range n {
 		if len(data) < 4 || uint64(len(data)-4) < uint64(binary.LittleEndian.Uint32(data)) {
 			return fmt.Errorf("text %d of %d extends beyond the data", i, n)
 		}
-		data = data[4+binary.LittleEndian.Uint32(data):]
+		end := 4 + binary.LittleEndian.Uint32(data)
+		if strings && !utf8.Valid(data[4:end]) {
+			return errNotText
+		}
+		data = data[end:]
 	}
 	if len(data) > 0 {
 		return fmt.Errorf("%d bytes follow the last of %d texts", len(data), n)

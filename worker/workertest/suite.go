@@ -204,6 +204,7 @@ var cases = []testCase{
 	{name: "killed in feedback", dies: true, rich: true, run: testKilledInFeedback},
 	{name: "exceptions", run: testExceptions},
 	{name: "refused queries", version2: true, run: testRefused},
+	{name: "strings", version2: true, run: testText},
 	{name: "parameters", version2: true, run: testParameters},
 	{name: "calls", version2: true, run: testCalls},
 	{name: "concurrency", version2: true, run: testConcurrency},

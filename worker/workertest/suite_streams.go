@@ -24,6 +24,7 @@ var streamCases = []testCase{
 	{name: "unwanted in predict", run: testStreamCancelled},
 	{name: "unwanted while predict sends", run: testStreamCancelledWhileSending},
 	{name: "ends", run: testStreamEnds},
+	{name: "text", run: testStreamText},
 	{name: "sections", run: testStreamSections},
 	{name: "many", run: testStreamsMany},
 	{name: "larger segments", run: testStreamGrowth},
@@ -263,6 +264,28 @@ func testStreamEnds(t *testing.T, su *suite) {
 		}
 		r.stop()
 	}
+}
+
+// A string that is not UTF-8 ends its stream, and nothing else: the binding finds it, since the gateway would have to end the worker for it.
+func testStreamText(t *testing.T, su *suite) {
+	g, start := su.open(t, 0)
+	sig := api.Signature{Inputs: []api.TensorSpec{Spec("in", api.Bytes)}, Outputs: []api.TensorSpec{Spec("out", api.String)}}
+	l := Expect(t, g.Transport, worker.Expectation{Signature: sig, Depth: 2, Streams: true})
+	p := start(t, append(l.Env, model(Stream)))
+	r := &running{NewSession(t, l), g, p}
+	for _, first := range []string{"", "out:größer "} {
+		reader := NewReader(t, false)
+		b := r.SendStream(reader, first+"out:\xff out:more")
+		if first != "" {
+			reader.Source().Resume()
+		}
+		r.WantCode(b, api.BadOutput, "UTF-8")
+		if took := reader.Took(); len(took) > 0 {
+			t.Errorf("the stream goes on with %q", took)
+		}
+	}
+	r.WantTexts(r.SendStream(nil, "out:größer"), "größer")
+	r.stop()
 }
 
 // Contexts, parameters, calls and confidences go with streams as with batches.

@@ -58,6 +58,17 @@ func testRefused(t *testing.T, su *suite) {
 	}
 }
 
+// A string that is not UTF-8 is a wrong output, also beside a query that is refused.
+func testText(t *testing.T, su *suite) {
+	sig := api.Signature{Inputs: []api.TensorSpec{Spec("in", api.Bytes)}, Outputs: []api.TensorSpec{Spec("out", api.String)}}
+	r := su.start(t, sig, 2, 0, model(Markers))
+	r.WantTexts(r.Send(Texts("größer", "")...), "größer", "")
+	r.WantCode(r.Send(Texts("fine", "\xff")...), api.BadOutput, "UTF-8")
+	r.WantCode(r.Send(Texts("refuse:no", "\xff")...), api.BadOutput, "UTF-8")
+	r.WantTexts(r.Send(Texts("next")...), "next")
+	r.stop()
+}
+
 // Each query has its own parameters, {} without any, also if they are large.
 func testParameters(t *testing.T, su *suite) {
 	for _, contexts := range []string{"0", "1"} {
