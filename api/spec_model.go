@@ -54,6 +54,8 @@ type ModelSpec struct {
 	Affinity string `json:"affinity,omitempty" field:"switch"`
 	// Cache is CacheOn, or CacheOff for a model whose outputs do not depend on its inputs alone.
 	Cache string `json:"cache,omitempty" field:"switch"`
+	// BusyPoll is how long a replica that expects a query soon looks for it before it sleeps. 0 means that it sleeps at once.
+	BusyPoll time.Duration `json:"busy_poll,omitempty" field:"positive"`
 	// Cost is the cost of evaluating one query, in a unit that the operator chooses. Functions' budgets use the same
 	// unit. 0 means free.
 	Cost float64 `json:"cost,omitempty"`
@@ -136,6 +138,21 @@ const (
 	// DefaultStreamIdle is generous too: a language model may think for seconds between two words.
 	DefaultStreamIdle = 30 * time.Second //xebec:limit silence of a replica between two outputs of a stream, unless the model sets `stream_idle`
 )
+
+// MinBusyPoll and MaxBusyPoll bound busy polling, unless it is 0. Replicas are told whole microseconds. With more than a millisecond a core
+// would be busy for a few hundred queries a second.
+const (
+	MinBusyPoll = time.Microsecond
+	MaxBusyPoll = time.Millisecond //xebec:limit `busy_poll` and `--busy-poll`
+)
+
+// CheckBusyPoll checks a bound of busy polling.
+func CheckBusyPoll(d time.Duration) error {
+	if d != 0 && (d < MinBusyPoll || d > MaxBusyPoll) {
+		return fmt.Errorf("%s: expected %s to %s", d, MinBusyPoll, MaxBusyPoll)
+	}
+	return nil
+}
 
 // Limits of a model's spec. They keep every size that is computed from a spec sane.
 const (
@@ -316,6 +333,7 @@ func (m ModelSpec) Validate() error {
 	} else if m.StreamIdle > 0 && !m.Stream {
 		e.add("stream_idle", "is only for models with stream: true")
 	}
+	e.check("busy_poll", CheckBusyPoll(m.BusyPoll))
 	checkNumber(&e, "cost", m.Cost, 0, MaxCost, "per evaluated query, 0 for none")
 	if m.Device != "" {
 		e.check("device", CheckName("device", m.Device))

@@ -163,6 +163,8 @@ func TestModelValidation(t *testing.T) {
 		{"objective", func(m *ModelSpec) { m.Batching.Objective = -1 }, "batching.objective: -1ns"},
 		{"pad", func(m *ModelSpec) { m.Batching.Pad = true }, "batching.pad: is only for the policy"},
 		{"timeout", func(m *ModelSpec) { m.Timeout = 2 * time.Hour }, "timeout: 2h0m0s: expected more than 0 and at most 1h0m0s"},
+		{"busy poll", func(m *ModelSpec) { m.BusyPoll = 2 * time.Millisecond }, "busy_poll: 2ms: expected 1µs to 1ms"},
+		{"busy poll below a microsecond", func(m *ModelSpec) { m.BusyPoll = 50 }, "busy_poll: 50ns: expected 1µs to 1ms"},
 		{"queue", func(m *ModelSpec) { m.Queue.Max = -3 }, "queue.max: -3: expected 1 to 1048576"},
 		{"cache", func(m *ModelSpec) { m.Cache = "yes" }, `cache: "yes": expected "off" or "on"`},
 		{"cost", func(m *ModelSpec) { m.Cost = 0.25 }, ""},

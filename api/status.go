@@ -85,8 +85,10 @@ type ModelStatus struct {
 	// Hedges is missing if no query was sent to a second replica.
 	Hedges *HedgeStatus `json:"hedges,omitempty"`
 	// ObjectiveMicros is the current target for the evaluation time of a batch.
-	ObjectiveMicros int64             `json:"objective_micros,omitempty"`
-	Cache           *ModelCacheStatus `json:"cache,omitempty"`
+	ObjectiveMicros int64 `json:"objective_micros,omitempty"`
+	// BusyPoll is missing if the model does not ask for it.
+	BusyPoll *BusyPollStatus   `json:"busy_poll,omitempty"`
+	Cache    *ModelCacheStatus `json:"cache,omitempty"`
 	// Accuracy is the accuracy that the model reports, from 0 to 1. It is missing if the model reports none.
 	Accuracy *float64 `json:"accuracy,omitempty"`
 	// Queries counts queries by the name of their code, since the gateway started.
@@ -223,6 +225,16 @@ type GatewayStatus struct {
 	Conditions []Condition    `json:"conditions,omitempty"`
 	// Upgrade is missing while no other process takes over.
 	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
+	// BusyPoll is missing if the gateway is not configured to spin.
+	BusyPoll *BusyPollStatus `json:"busy_poll,omitempty"`
+}
+
+// BusyPollStatus says whether a process spins before it sleeps.
+type BusyPollStatus struct {
+	// Micros is the longest spin that is configured.
+	Micros int64 `json:"micros"`
+	// Off says why the process does not spin; empty: it does, while it expects work.
+	Off string `json:"off,omitempty"`
 }
 
 // UpgradeStatus is an upgrade that is under way, as one of its two processes sees it.

@@ -57,6 +57,10 @@
 // Steps 1 and 2 must not change places. A bell that is read after "asleep" was stored may be the only one for that
 // sleep, and the reader would wait for a second one that never comes.
 //
+// A caller may spin before it sleeps: [Consumer.Ready] looks at the ring as often as the caller likes, also between steps 1
+// and 2. A spinner counts as awake, so the peer rings no bell. When it gives up it goes through steps 2 to 5 like any other.
+// To doorbell.pml, where a process may wait between any two steps, it is a consumer that takes its time.
+//
 // Read the socket before every "asleep", even if the previous attempt found something in the ring and did not sleep.
 // Otherwise unread bells pile up until the peer cannot write any more.
 //

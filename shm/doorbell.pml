@@ -8,6 +8,9 @@
  *      that can still arrive: the bell for n-2 or older that the producer has decided on and not sent, the bell for n if the
  *      stores of n+1 and n+2 are still in a store buffer, and the bell for n+2.
  *
+ * A consumer that spins before it sleeps looks at tail again before "asleep" is stored. A look that finds something is "take", one
+ * that finds nothing changes no state, and any time may pass between two steps. So it has no steps of its own here.
+ *
  * One direction is enough: the other one is the same with the names exchanged, and the two share no word of memory. They
  * do share the socket, so the other direction may wake the consumer of this one for nothing. The frames of this model do
  * that.

@@ -153,6 +153,14 @@ func (c *Consumer) look() {
 	c.tail = max(c.tail, tail)
 }
 
+// Ready reports whether Pop would return something, perhaps an error. It is for a side that spins.
+func (c *Consumer) Ready() bool {
+	if c.tail == c.head && c.broken == nil {
+		c.look()
+	}
+	return c.tail != c.head || c.broken != nil
+}
+
 // PrepareSleep stores "asleep" and checks the ring once more. True: the ring is empty, and from now on the peer rings;
 // the caller must block until its socket is readable and then call Wake. False: there is something to Pop, perhaps an
 // error, and this side counts as awake. Before the call the ring must be empty and the socket read until it would

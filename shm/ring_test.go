@@ -52,6 +52,11 @@ func TestRingIsAQueue(t *testing.T) {
 				}
 				rungThisSleep = rungThisSleep || want
 			},
+			"look": func(t *rapid.T) { // of a spinner, which changes nothing
+				if got, want := c.Ready(), pushed > popped; got != want {
+					t.Fatalf("Ready: %v with %d in the ring", got, pushed-popped)
+				}
+			},
 			"sleep": func(t *rapid.T) {
 				if asleep {
 					t.Skip("already asleep")

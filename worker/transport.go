@@ -45,6 +45,8 @@ type Expectation struct {
 	// 0 means the transport's default.
 	Streams    bool
 	StreamIdle time.Duration
+	// BusyPoll is how long the worker may spin before it sleeps while it expects a batch; 0: it sleeps at once.
+	BusyPoll time.Duration
 	// Isolated says that the worker runs as another user in other namespaces, as in a container. The transport gives it
 	// a way to connect that exposes nothing else of the gateway.
 	Isolated bool

@@ -52,6 +52,8 @@ type Config struct {
 	Refusals *Refusals
 	// Panicked is told of requests whose handler has panicked; may be nil. It is called on the handler's goroutine.
 	Panicked func(Panic)
+	// BusyPoll is how long the pollers of connections in clear text may spin before they sleep, while they expect a request; 0: they do not.
+	BusyPoll time.Duration
 	// Reply chooses which goroutine writes answers; the zero value is ReplyAsync.
 	Reply ReplyMode
 }
@@ -223,7 +225,7 @@ func (s *Server) Serve() error {
 	return s.hertz.Run()
 }
 
-// Polled counts the system calls of the pollers. There are none, and no counts, before Serve and where the port speaks TLS.
+// Polled counts the system calls and the spins of the pollers. There are none, and no counts, before Serve and where the port speaks TLS.
 func (s *Server) Polled() poll.Counts {
 	if g := s.pollers.Load(); g != nil {
 		return g.Counts()

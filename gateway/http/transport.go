@@ -46,7 +46,10 @@ func (t *transporter) ListenAndServe(network.OnData) error {
 		ln = p
 		defer func() { _ = p.Close() }()
 	}
-	pollers, err := poll.New(max(1, runtime.GOMAXPROCS(0)/2), t.server.edge.loop.now, func() poll.Batch { return &batch{loop: t.server.edge.loop} })
+	loop := t.server.edge.loop
+	pollers, err := poll.New(poll.Config{
+		Pollers: max(1, runtime.GOMAXPROCS(0)/2), Now: loop.now, Batch: func() poll.Batch { return &batch{loop: loop} }, BusyPoll: t.server.cfg.BusyPoll,
+	})
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", t.listener.Addr(), err)
 	}

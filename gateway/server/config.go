@@ -116,6 +116,11 @@ type Config struct {
 	// Poller and Reply choose how answers of workers are awaited and how clients are answered; empty means the faster way.
 	Poller local.Poller
 	Reply  http.ReplyMode
+	// BusyPoll is how long what waits for clients and for answers of replicas may spin before it sleeps, while it expects something; not at
+	// all when 0. On few cores it is off.
+	BusyPoll time.Duration
+	// Cores is how many cores count for BusyPoll and for that of models; 0: GOMAXPROCS, or the control group's limit if it is less.
+	Cores int
 	// Dialects are served at the function port beside the native one and the Open Inference Protocol.
 	Dialects []dialect.Dialect
 	// NodeCPU and NodeMemoryBytes are what this machine has for replicas, in cores and bytes; 0: what is detected.

@@ -128,7 +128,9 @@ func (s *Server) loops() (l obs.LoopSample) {
 	if h := s.polled.Load(); h != nil {
 		c := h.Polled()
 		l.PollWaits, l.PollReads, l.PollWrites = c.Waits, c.Reads, c.Writes
+		l.ClientSpins = obs.Spins{Found: c.SpinsFound, Vain: c.SpinsVain}
 	}
+	l.ReplicaSpins.Found, l.ReplicaSpins.Vain = spins(s.transport)
 	l.BellsRung, l.BellsReceived = bells(s.transport)
 	l.BodiesWaiting = s.bodies.Waiting()
 	return l
@@ -175,9 +177,10 @@ func (s *Server) serveFunctions() (err error) {
 				return err
 			}
 		}
+		busy, _ := s.cfg.busyPoll()
 		s.http, err = http.New(http.Config{
 			Path: s.path, Listener: ln, TLS: s.functionTLS, Limits: s.cfg.limits(), Ready: s.Ready, Problems: s.Problems, Upgrade: s.Upgrade, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
-			Bodies: s.bodies, Refusals: &s.refusals.functions, Panicked: s.panicked("functions"),
+			Bodies: s.bodies, Refusals: &s.refusals.functions, Panicked: s.panicked("functions"), BusyPoll: busy,
 			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready}}, s.cfg.Dialects...),
 		})
 		if err != nil {

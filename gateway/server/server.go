@@ -177,6 +177,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	} else if err := s.listenForSuccessor(); err != nil {
 		return err
 	}
+	s.logBusyPoll()
 	s.log.Info("serving", zap.String("functions", s.Listen()), zap.String("admin", s.Admin()), zap.Int("models", declared), zap.String("version", s.cfg.Version))
 	return nil
 }
@@ -254,7 +255,7 @@ func (s *Server) makeControl(workDir string) {
 	})
 	s.host = &deployment.Host{
 		Clock: s.clock, Transport: s.transport, Runtime: s.runtime, Capacity: s.capacity, Cache: s.cache, CacheBytes: cfg.CacheBytes, Devices: devices,
-		Python: cfg.Python, NoHostNetwork: noHostNetwork(cfg), WorkDir: workDir, Drain: cfg.DrainTimeout, Log: s.log,
+		Python: cfg.Python, Cores: cfg.cores(), NoHostNetwork: noHostNetwork(cfg), WorkDir: workDir, Drain: cfg.DrainTimeout, Log: s.log,
 		Changed: func(model string) { s.catalog.Changed(model) },
 	}
 	s.host.CheckRuntime()
@@ -284,7 +285,7 @@ func (s *Server) makeControl(workDir string) {
 		Catalog: s.catalog, Functions: s.functions, Declarations: s.declared, Capacity: s.capacity, Path: s.path, Cache: s.cache,
 		Learned: s.learned, Clock: s.clock, Epoch: s.epoch, Inferences: s.inferences, Store: s.store, CacheBytes: cfg.CacheBytes,
 		ReadyRequires: cfg.ReadyRequires, Version: cfg.Version, DataDir: cfg.DataDir, Listen: s.Listen(), Admin: s.Admin(), Started: s.started,
-		AcceptErrors: s.acceptErrors, EdgeRefused: s.edgeRefused, Loops: s.loops, Replicas: s.host.Replicas, Upgrade: s.Upgrade,
+		AcceptErrors: s.acceptErrors, EdgeRefused: s.edgeRefused, Loops: s.loops, Replicas: s.host.Replicas, Upgrade: s.Upgrade, BusyPoll: cfg.busyPollStatus(),
 	})
 }
 

@@ -17,7 +17,16 @@ func sharedMemory(cfg Config, dir dataDir, sockets string, now func() api.Nanos)
 	if bodies := cfg.bodyMemory(); bodies > 0 { // a replica keeps what it has once had for them
 		slots = min(slots, max(uint64(bodies)/8, 1))
 	}
-	return local.Listen(local.Config{Socket: socket, Doors: sockets, Now: now, Poller: cfg.Poller, SlotBytes: slots})
+	busy, _ := cfg.busyPoll()
+	return local.Listen(local.Config{Socket: socket, Doors: sockets, Now: now, Poller: cfg.Poller, SlotBytes: slots, BusyPoll: busy})
+}
+
+// spins counts the spins of a transport that has some.
+func spins(t worker.Transport) (found, vain uint64) {
+	if hub, ok := t.(*local.Hub); ok {
+		return hub.Spins()
+	}
+	return 0, 0
 }
 
 // bells counts the bells of a transport that has some.

@@ -24,7 +24,7 @@ const (
 )
 
 // process handles everything that the worker has sent, in the order of section 3.1: read the socket until it is empty,
-// take the responses from the ring, declare sleep, look once more. If sleep is called off it starts again at the
+// take the responses from the ring, perhaps spin for more, declare sleep, look once more. If sleep is called off it starts again at the
 // socket: a bell may have been sent for that sleep, and unread bells would pile up. It reports whether the connection
 // has ended.
 func (r *Replica) process() (ended bool) {
@@ -43,6 +43,9 @@ func (r *Replica) process() (ended bool) {
 		r.received.Store(r.parser.Bells())
 		if ring && !r.dead {
 			r.takeRing(r.gen)
+			for i := 0; i < maxSpins && !eof && !r.dead && r.spin(); i++ {
+				r.takeRing(r.gen)
+			}
 		}
 		if eof {
 			r.dead = true
@@ -187,6 +190,7 @@ func (r *Replica) answer(d *[64]byte) {
 		return
 	}
 	seen := r.hub.cfg.Now()
+	r.arrived(seen)
 	r.mu.Lock()
 	e := r.find(resp.Batch)
 	if e == nil || e.state != stateSent && e.state != stateGranted && e.state != stateDiscard {

@@ -24,5 +24,8 @@ func (r *Replica) SideOverdue() { r.sideOverdue() }
 // MaxDetailBytes bounds a worker's text.
 const MaxDetailBytes = maxDetailBytes
 
+// MaxSpins is how many spins one wake-up may have.
+const MaxSpins = maxSpins
+
 // MaxDoors bounds open doors.
 const MaxDoors = maxDoors

@@ -70,6 +70,9 @@ type Config struct {
 	// MaxSegmentBytes bounds each segment of each replica; 1 GiB when 0. Send refuses a batch that needs more as
 	// TooLarge.
 	MaxSegmentBytes uint64
+	// BusyPoll is how long the gateway's side of a ring may spin before it sleeps, while it expects an answer; 0: it sleeps at once. Only
+	// RuntimePoller spins: netpoll's poller has other replicas to see to.
+	BusyPoll time.Duration
 	// SlotBytes bounds the part of each request segment in which inputs are received; DefaultSlotBytes when 0. A quarter of MaxSegmentBytes
 	// bounds it, too.
 	SlotBytes uint64
@@ -88,6 +91,7 @@ type Hub struct {
 	inHandshake map[*net.UnixConn]struct{}
 	closed      bool
 
+	spins      spinning
 	handshakes chan struct{} // a semaphore: one element per handshake in progress
 	wg         sync.WaitGroup
 }
@@ -123,6 +127,7 @@ func Listen(cfg Config) (*Hub, error) {
 		return nil, err
 	}
 	h := &Hub{cfg: cfg, ln: ln, expected: map[string]worker.Expectation{}, doors: map[string]*door{}, live: map[*Replica]struct{}{}, inHandshake: map[*net.UnixConn]struct{}{}, handshakes: make(chan struct{}, maxPendingHandshakes)}
+	h.spins.init()
 	h.wg.Add(1)
 	go h.accept()
 	return h, nil
@@ -180,6 +185,9 @@ func (h *Hub) Expect(e worker.Expectation) (env []string, withdraw func() (unuse
 		h.mu.Unlock()
 	}
 	env = []string{"XEBEC_SOCKET=" + socket, "XEBEC_TOKEN=" + token, "XEBEC_MODEL=" + e.Model.Name, "XEBEC_VERSION=" + e.Model.Version}
+	if e.BusyPoll > 0 {
+		env = append(env, fmt.Sprintf("XEBEC_BUSY_POLL=%d", e.BusyPoll.Microseconds()))
+	}
 	return env, func() bool { return h.withdraw(token) }, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/busypoll"
 	"github.com/xebec-serving/xebec/shm"
 	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/wire"
@@ -55,7 +56,8 @@ type Replica struct {
 	rmu     sync.Mutex
 	parser  *wire.Parser
 	parked  bool
-	leaving bool // LEAVING was received
+	busy    busypoll.Estimator // when to expect the next response
+	leaving bool               // LEAVING was received
 	dead    bool
 	reader  wire.Reader
 	result  api.BatchResult // passed to Done
@@ -154,6 +156,7 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 	r.values.extras = extras{inputs: len(e.Signature.Inputs), mode: mode}
 	r.streams.idle = cmp.Or(e.StreamIdle, api.DefaultStreamIdle)
 	r.slotted = r.inputs.CanPlace()
+	r.busy = r.estimator()
 	has := func(capability uint32) bool { return hello.Capabilities&capability != 0 }
 	r.info = worker.Info{ID: e.Replica, Binding: hello.Binding, Capabilities: worker.Capabilities{
 		Feedback: has(wire.CapFeedback), Accuracy: has(wire.CapAccuracy), Contexts: has(wire.CapContexts), Streams: mode&wire.ModeStreams != 0, Confidences: has(wire.CapConfidences)}, Concurrency: concurrency}

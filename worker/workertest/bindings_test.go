@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/worker"
 	"github.com/xebec-serving/xebec/worker/local"
 	"github.com/xebec-serving/xebec/worker/workertest"
@@ -76,6 +77,15 @@ func bothModes(t *testing.T, start func(env []string) func(testing.TB, []string)
 		workertest.Run(t, w)
 	})
 	t.Run("socket", func(t *testing.T) {
+		w.Ring, w.Start = false, start([]string{envSocketOnly + "=1"})
+		workertest.Run(t, w)
+	})
+	w.BusyPoll = api.MaxBusyPoll
+	t.Run("ring, busy polling", func(t *testing.T) {
+		w.Ring, w.Start = true, start(nil)
+		workertest.Run(t, w)
+	})
+	t.Run("socket, busy polling", func(t *testing.T) {
 		w.Ring, w.Start = false, start([]string{envSocketOnly + "=1"})
 		workertest.Run(t, w)
 	})

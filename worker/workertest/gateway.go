@@ -60,6 +60,12 @@ type Hub struct {
 // NewHub starts a hub for one test. maxSegmentBytes is passed to local.Config.
 func NewHub(tb testing.TB, poller local.Poller, maxSegmentBytes uint64) *Hub {
 	tb.Helper()
+	return NewBusyHub(tb, poller, maxSegmentBytes, 0)
+}
+
+// NewBusyHub is NewHub for a hub that may spin for so long before it sleeps.
+func NewBusyHub(tb testing.TB, poller local.Poller, maxSegmentBytes uint64, busyPoll time.Duration) *Hub {
+	tb.Helper()
 	dir, err := os.MkdirTemp("", "xebec") // a socket's path has at most 107 bytes, and test names make long ones
 	if err != nil {
 		tb.Fatal(err)
@@ -67,7 +73,7 @@ func NewHub(tb testing.TB, poller local.Poller, maxSegmentBytes uint64) *Hub {
 	tb.Cleanup(func() { os.RemoveAll(dir) }) // after the hub is closed
 	h := &Hub{Socket: filepath.Join(dir, "w.sock")}
 	h.Gateway = NewGateway(tb, func() (worker.Transport, error) {
-		return local.Listen(local.Config{Socket: h.Socket, Doors: filepath.Join(dir, "d"), Now: Now, Poller: poller, MaxSegmentBytes: maxSegmentBytes})
+		return local.Listen(local.Config{Socket: h.Socket, Doors: filepath.Join(dir, "d"), Now: Now, Poller: poller, MaxSegmentBytes: maxSegmentBytes, BusyPoll: busyPoll})
 	})
 	return h
 }
@@ -129,7 +135,7 @@ func (g *Gateway) Expect(sig api.Signature, depth int) *Launch {
 	return Expect(g.tb, g.Transport, worker.Expectation{Signature: sig, Depth: depth})
 }
 
-// Expect announces one launch of [Model] to a transport. e sets the signature, depth, timeout and isolation.
+// Expect announces one launch of [Model] to a transport. e sets the signature, depth, timeout, isolation and busy polling.
 func Expect(tb TB, tr worker.Transport, e worker.Expectation) *Launch {
 	tb.Helper()
 	l := &Launch{Signature: e.Signature, Events: newRecorder()}

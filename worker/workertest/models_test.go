@@ -22,7 +22,8 @@ func serve(env func(string) string, stop context.Context) error {
 	if !ok {
 		return fmt.Errorf("%s=%q: no such model", workertest.EnvModel, env(workertest.EnvModel))
 	}
-	options := []xebec.Option{xebec.WithLaunch(xebec.Launch{Socket: env("XEBEC_SOCKET"), Token: env("XEBEC_TOKEN"), Model: env("XEBEC_MODEL"), Version: env("XEBEC_VERSION")})}
+	micros, _ := strconv.Atoi(env("XEBEC_BUSY_POLL")) // 0 without it
+	options := []xebec.Option{xebec.WithLaunch(xebec.Launch{BusyPoll: time.Duration(micros) * time.Microsecond, Socket: env("XEBEC_SOCKET"), Token: env("XEBEC_TOKEN"), Model: env("XEBEC_MODEL"), Version: env("XEBEC_VERSION")})}
 	if stop != nil {
 		options = append(options, xebec.WithStop(stop))
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/worker"
+	"github.com/xebec-serving/xebec/worker/local"
 )
 
 // The models that a binding provides for the suite. The environment variable [EnvModel] selects one.
@@ -78,6 +80,8 @@ type Worker struct {
 	// Plain says that its echo answers the first input only, and that it has neither the marker told nor the model
 	// Wrong. Cases that need them are left out.
 	Plain bool
+	// BusyPoll is how long the worker, and the gateway's side, may spin before they sleep. The suite then runs under the one poller that spins.
+	BusyPoll time.Duration
 	// Start launches the worker with these environment variables.
 	Start func(tb testing.TB, env []string) Process
 }
@@ -132,9 +136,12 @@ func (p *process) Wait() error {
 // Run runs the suite for one binding, against package local under both pollers.
 func Run(t *testing.T, w Worker) {
 	for _, poller := range Pollers {
+		if w.BusyPoll > 0 && poller != local.RuntimePoller {
+			continue
+		}
 		t.Run(string(poller), func(t *testing.T) {
 			runCases(t, cases, w, func(t *testing.T, maxBatchBytes uint64) (*Gateway, starter) {
-				return NewHub(t, poller, maxBatchBytes).Gateway, w.Start
+				return NewBusyHub(t, poller, maxBatchBytes, w.BusyPoll).Gateway, w.Start
 			})
 		})
 	}
@@ -217,6 +224,7 @@ var cases = []testCase{
 	{name: "two that just fit", run: testTwoThatJustFit},
 	{name: "growth", run: testGrowth},
 	{name: "received in place", run: testReceivedInPlace},
+	{name: "spinning", run: testSpinning},
 	{name: "pipeline", rich: true, run: testPipeline},
 	{name: "stop", run: testStop},
 	{name: "stop while busy", rich: true, run: testStopWhileBusy},
@@ -236,7 +244,7 @@ type running struct {
 func (su *suite) start(t *testing.T, sig api.Signature, depth int, maxBatchBytes uint64, env ...string) *running {
 	t.Helper()
 	g, start := su.open(t, maxBatchBytes)
-	l := g.Expect(sig, depth)
+	l := Expect(t, g.Transport, worker.Expectation{Signature: sig, Depth: depth, BusyPoll: su.BusyPoll})
 	p := start(t, append(l.Env, env...))
 	return &running{NewSession(t, l), g, p}
 }
@@ -339,6 +347,36 @@ func testExceptions(t *testing.T, su *suite) {
 	}
 	r.WantCode(r.Send(Texts("fine", "bad")...), api.BadOutput, "")
 	r.WantTexts(r.Send(Texts("next")...), "next")
+	r.stop()
+}
+
+// A worker that spins is awake when the next batch comes soon, so the gateway rings no bell. It still notices when it is to end.
+func testSpinning(t *testing.T, su *suite) {
+	spinning := *su
+	spinning.BusyPoll = 50 * time.Millisecond
+	r := spinning.start(t, Text(), 1, 0, model(Markers))
+	rung := func() uint64 {
+		if hub, ok := r.gateway.Transport.(*local.Hub); ok && su.Ring {
+			return hub.Bells().Rung
+		}
+		return 0
+	}
+	// A worker that does not spin sleeps in each pause, one that does in none: sooner or later, also on a machine that is busy with other things.
+	const pause = api.Nanos(100 * time.Microsecond)
+	for sent, quiet, before := 0, 0, rung(); quiet < 100; sent++ {
+		for until := Now() + pause; Now() < until; {
+			runtime.Gosched()
+		}
+		if sent == 5_000 {
+			t.Fatalf("after %d batches, one after the other, the gateway still rings %d times", sent, before)
+		}
+		r.WantTexts(r.Send(Texts("x")...), "x")
+		if now := rung(); now != before {
+			quiet, before = 0, now
+		} else {
+			quiet++
+		}
+	}
 	r.stop()
 }
 

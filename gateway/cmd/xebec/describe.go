@@ -271,6 +271,7 @@ func (p *page) model(m *api.ModelStatus) {
 		p.field(0, "Cost", numerals.Short(m.Spec.Cost)+" a query")
 	}
 	p.field(0, "Device", m.Spec.Device)
+	p.busyPoll(m.BusyPoll)
 	p.cache(m)
 	p.field(0, "Queue", fmt.Sprintf("%d of at most %s", m.QueueDepth, numerals.Count(m.Spec.Queue.Max, "query")))
 	p.queries(0, m.Queries)
@@ -398,6 +399,7 @@ func showGateway(p *page, answer []byte) error {
 	p.upgrade(g.Upgrade)
 	p.field(0, "Has", strings.Join([]string{numerals.Count(g.Models, "model"), numerals.Count(g.Functions, "function"), numerals.Count(g.Replicas, "replica")}, ", "))
 	p.node(g.Node)
+	p.busyPoll(g.BusyPoll)
 	p.field(0, "In flight", numerals.Count(g.Inflight, "query"))
 	p.caches(g.Cache)
 	p.store("Store", g.Store)
@@ -423,6 +425,18 @@ func (p *page) upgrade(u *api.UpgradeStatus) {
 		p.field(1, "Canary", fmt.Sprintf("has %g%% of the new connections", u.Share*100))
 	}
 	p.field(1, "Waits for", strings.Join(u.Awaited, ", "))
+}
+
+// busyPoll says whether a process spins before it sleeps; nil: it is not to.
+func (p *page) busyPoll(b *api.BusyPollStatus) {
+	if b == nil {
+		return
+	}
+	text := fmt.Sprintf("at most %s before it sleeps, while it expects work", micros(b.Micros))
+	if b.Off != "" {
+		text = fmt.Sprintf("off: %s (%s configured)", b.Off, micros(b.Micros))
+	}
+	p.field(0, "Busy polling", text)
 }
 
 // attempt is when the next process will start.

@@ -69,6 +69,23 @@ func TestDescribeReplica(t *testing.T) {
 	}
 }
 
+// A description says whether a process spins before it sleeps, and if not why.
+func TestDescribeBusyPoll(t *testing.T) {
+	for want, status := range map[string]*api.BusyPollStatus{
+		"": nil,
+		"Busy polling:  at most 50µs before it sleeps, while it expects work\n": {Micros: 50},
+		"Busy polling:  off: there are 2 cores (1ms configured)\n":              {Micros: 1000, Off: "there are 2 cores"},
+	} {
+		c := newConsole("")
+		if err := c.page(func(p *page) error { p.busyPoll(status); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.stdout.String(); got != want {
+			t.Errorf("%q, expected %q", got, want)
+		}
+	}
+}
+
 // TestDescribeVersion: a description of one version in JSON is that of its model with one version, and the functions that may ask it.
 func TestDescribeVersion(t *testing.T) {
 	g := newFakeGateway(t)

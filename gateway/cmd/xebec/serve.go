@@ -84,6 +84,9 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			if cfg.Epoch, err = checkEpoch(epoch); err != nil {
 				return err
 			}
+			if err = api.CheckBusyPoll(cfg.BusyPoll); err != nil {
+				return usagef("--busy-poll %w", err)
+			}
 			if err = checkDevices(cfg.Devices); err != nil {
 				return err
 			}
@@ -179,6 +182,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.DurationVar(&cfg.DrainTimeout, "drain-timeout", 10*time.Second, "how long requests and replicas may take to finish when the gateway stops")
 	flags.DurationVar(&cfg.LameDuck, "lame-duck", 0, "how long to go on serving after SIGTERM while /readyz answers 503, so that load balancers notice; 0 to 1h (default 0)")
 	flags.DurationVar(&epoch, "epoch", epoch, "how often to plan which models answer which queries, 1ms to 10s; 0 turns planning off")
+	flags.DurationVar(&cfg.BusyPoll, "busy-poll", 0, "how long to look for the next request and the next answer of a replica before sleeping, while one is expected, 1µs to 1ms; off on two cores or fewer (default 0, which sleeps at once)")
 	flags.StringSliceVar(&cfg.Devices, "device", nil, "names of devices that models may share, separated by commas (default the NVIDIA devices of this machine, as gpu0 and so on)")
 	flags.Float64Var(&cfg.NodeCPU, "node-cpu", 0, "cores that this machine has for replicas (default what the system reports)")
 	flags.StringVar(&nodeMemory, "node-memory", "", "memory that this machine has for replicas, in bytes or with KiB, MiB, GiB (default what the system reports, less a reserve)")

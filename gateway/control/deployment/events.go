@@ -19,10 +19,11 @@ import (
 // prepare announces a launch to the transport and gives it its GPUs, as environment variables.
 func (d *Deployment) prepare(replica uint64) ([]string, error) {
 	spec := d.Spec()
+	busyPoll, _ := d.h.busyPoll(spec)
 	env, withdraw, err := d.h.Transport.Expect(worker.Expectation{
 		Replica: replica, Model: d.id, Signature: spec.Signature(), Isolated: apart(spec),
 		Depth: scheduler.DefaultDepth, BatchHint: min(spec.Batching.Max, 256), Events: events{d}, FeedbackTimeout: cmp.Or(spec.Timeout, api.DefaultModelTimeout),
-		Streams: spec.Stream, StreamIdle: cmp.Or(spec.StreamIdle, api.DefaultStreamIdle),
+		Streams: spec.Stream, StreamIdle: cmp.Or(spec.StreamIdle, api.DefaultStreamIdle), BusyPoll: busyPoll,
 	})
 	if err != nil {
 		return nil, err

@@ -35,6 +35,8 @@ type Host struct {
 	Python string
 	// NoHostNetwork says why no model may have the host's network; empty: they may.
 	NoHostNetwork string
+	// Cores is how many cores this machine, or its control group, lets gateway and replicas use: with few, no replica spins.
+	Cores int
 	// WorkDir is where processes of models without a directory run.
 	WorkDir string
 	// Drain bounds how long replicas may take to end.

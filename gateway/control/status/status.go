@@ -56,6 +56,8 @@ type Config struct {
 	Replicas func() []obs.ReplicaSample
 	// Loops counts the system calls between clients, gateway and replicas.
 	Loops func() obs.LoopSample
+	// BusyPoll says whether the gateway spins; nil: it is not configured to.
+	BusyPoll *api.BusyPollStatus
 	// Upgrade is the upgrade that is under way, or nil.
 	Upgrade func() *api.UpgradeStatus
 }
@@ -207,7 +209,7 @@ func (r *Reader) Gateway(context.Context) (api.GatewayStatus, error) {
 		Version: r.cfg.Version, GoVersion: runtime.Version(), PID: os.Getpid(), Started: r.cfg.Started,
 		Listen: r.cfg.Listen, Admin: r.cfg.Admin, DataDir: r.cfg.DataDir, Ready: ready, Draining: r.draining.Load(),
 		Models: s.Len(), Functions: r.cfg.Functions.Len(), Inflight: r.cfg.Path.Open(), Store: r.store(),
-		Sources: r.cfg.Declarations.Sources(s, problem), Revision: r.cfg.Declarations.StoreRevision(), Node: r.cfg.Capacity.Node(), Upgrade: upgrade,
+		Sources: r.cfg.Declarations.Sources(s, problem), Revision: r.cfg.Declarations.StoreRevision(), Node: r.cfg.Capacity.Node(), Upgrade: upgrade, BusyPoll: r.cfg.BusyPoll,
 	}
 	if r.cfg.CacheBytes > 0 {
 		c := r.cfg.Cache.Stats()

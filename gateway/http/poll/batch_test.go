@@ -40,7 +40,7 @@ func (l *ledger) wants(t *testing.T, flushes ...string) {
 // All that comes while a poller is busy is one batch, flushed when it has been read, and earlier if it is much.
 func TestBatches(t *testing.T) {
 	l := &ledger{flushed: make(chan string, 64)}
-	g, err := New(1, func() api.Nanos { return 1 }, func() Batch { return l })
+	g, err := New(Config{Pollers: 1, Now: func() api.Nanos { return 1 }, Batch: func() Batch { return l }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestBatches(t *testing.T) {
 // What an owner does when its socket is given back by another goroutine, or is free again, is flushed too.
 func TestBatchesOfThePollersInbox(t *testing.T) {
 	l := &ledger{flushed: make(chan string, 64)}
-	g, err := New(1, func() api.Nanos { return 1 }, func() Batch { return l })
+	g, err := New(Config{Pollers: 1, Now: func() api.Nanos { return 1 }, Batch: func() Batch { return l }})
 	if err != nil {
 		t.Fatal(err)
 	}

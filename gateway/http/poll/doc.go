@@ -32,6 +32,9 @@
 // runtime says that there is something. A wake-up for an alarm, or by another goroutine, is a read deadline of that descriptor.
 // While there is always more to read, the poller does not sleep: it reads in bounded rounds, and between two of them does what is due.
 //
+// With Config.BusyPoll a poller that expects an event within that time looks for it again and again before it parks (package
+// api/busypoll). So a client that asks again at once finds it awake. A wake-up by another goroutine ends the spin.
+//
 // # Why not a library
 //
 // netpoll's Runner belongs to the process, its poller blocks with a P, and it cannot stop reading. gnet (v2) adopts connections by a

@@ -36,7 +36,7 @@ func (o *owner) Closed()                      { o.events <- "closed" }
 func group(t *testing.T, n int) *Group {
 	t.Helper()
 	began := time.Now()
-	g, err := New(n, func() api.Nanos { return api.Nanos(time.Since(began)) }, nil)
+	g, err := New(Config{Pollers: n, Now: func() api.Nanos { return api.Nanos(time.Since(began)) }})
 	if err != nil {
 		t.Fatal(err)
 	}

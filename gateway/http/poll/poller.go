@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/busypoll"
 	"github.com/xebec-serving/xebec/scheduler/timer"
 )
 
@@ -44,17 +45,29 @@ type Group struct {
 	pass    atomic.Pointer[func(o Owner, fd int) bool] // of PassOn; nil: none
 }
 
-// New starts n pollers. now is a monotonic clock. batch makes a poller's Batch; nil: there is none.
-func New(n int, now func() api.Nanos, batch func() Batch) (*Group, error) {
-	g := &Group{now: now}
-	for range n {
+// Config configures a group. Pollers and Now are required.
+type Config struct {
+	// Pollers is how many there are.
+	Pollers int
+	// Now is a monotonic clock.
+	Now func() api.Nanos
+	// Batch makes a poller's Batch; nil: there is none.
+	Batch func() Batch
+	// BusyPoll is how long a poller may spin before it sleeps, while it expects an event; 0: it sleeps at once.
+	BusyPoll time.Duration
+}
+
+// New starts pollers.
+func New(cfg Config) (*Group, error) {
+	g := &Group{now: cfg.Now}
+	for range cfg.Pollers {
 		p, err := newPoller(g)
-		if err == nil && batch != nil {
-			p.batch = batch()
-		}
 		if err != nil {
 			g.Close()
 			return nil, fmt.Errorf("make a poller: %w", err)
+		}
+		if p.busy = busypoll.New(cfg.BusyPoll); cfg.Batch != nil {
+			p.batch = cfg.Batch()
 		}
 		g.pollers = append(g.pollers, p)
 		g.wg.Go(p.run)
@@ -62,10 +75,12 @@ func New(n int, now func() api.Nanos, batch func() Batch) (*Group, error) {
 	return g, nil
 }
 
-// Counts are the system calls of a group, since it was made. No count ever falls.
+// Counts are the system calls of a group, and its spins, since it was made. No count ever falls.
 type Counts struct {
 	Waits         uint64 // epoll_pwait
 	Reads, Writes uint64 // of sockets, by pollers and by others
+	// SpinsFound ended with an event, SpinsVain with nothing.
+	SpinsFound, SpinsVain uint64
 }
 
 // Counts returns the counts. Any goroutine may call it.
@@ -74,6 +89,8 @@ func (g *Group) Counts() (c Counts) {
 		c.Waits += p.waited.Load()
 		c.Reads += p.received.Load()
 		c.Writes += p.sent.Load()
+		c.SpinsFound += p.spinsFound.Load()
+		c.SpinsVain += p.spinsVain.Load()
 	}
 	return c
 }
@@ -108,10 +125,13 @@ type poller struct {
 	again  []*Socket // have more to read
 	more   []*Socket // those of the round before
 	moved  []*Socket // the inbox, on its way
+	busy   busypoll.Estimator
 
 	// Counts. Mostly the poller adds to the first two, and goroutines that end queries to the third, so these have cache lines of their own.
 	_                [64]byte
 	waited, received atomic.Uint64
+	spinsFound       atomic.Uint64
+	spinsVain        atomic.Uint64
 	_                [64]byte
 	sent             atomic.Uint64
 	_                [64]byte
@@ -120,10 +140,10 @@ type poller struct {
 	slots   []slot // what events name
 	free    []int32
 	wheel   *timer.Wheel[Socket]
-	inbox   []*Socket // may be read again, as other goroutines say
-	calls   []*Socket // Wake was called
-	wakeAt  api.Nanos // the read deadline; api.Never: none
-	woken   bool      // the deadline has passed, or soon will
+	inbox   []*Socket   // may be read again, as other goroutines say
+	calls   []*Socket   // Wake was called
+	wakeAt  api.Nanos   // the read deadline; api.Never: none
+	woken   atomic.Bool // the deadline has passed, or soon will; written under mu
 	stopped bool
 }
 
@@ -173,10 +193,19 @@ func (p *poller) run() {
 // work serves all that is ready. An event that comes later makes the runtime call it again. It may go on for as long as clients send, so
 // after each round, which has at most batchEvents of events and as many reads of sockets that have more, it does what is due.
 func (p *poller) work(fd int) {
+	idle, worked := false, false
 	for {
-		p.waited.Add(1)
-		n := epollWait(fd, p.events[:])
+		n := 0
+		if !idle {
+			p.waited.Add(1)
+			n = epollWait(fd, p.events[:])
+		} else if n = p.spin(fd); n == 0 {
+			return
+		}
 		now := p.group.now()
+		if n > 0 && p.busy.Waiting() {
+			p.busy.Arrived(now)
+		}
 		due := p.resolve(p.events[:n], now)
 		for i, e := range p.ready {
 			p.ready[i].socket = nil
@@ -185,6 +214,7 @@ func (p *poller) work(fd int) {
 			}
 		}
 		p.more, p.again = p.again, p.more[:0]
+		worked = worked || n > 0 || len(p.more) > 0
 		for i, s := range p.more {
 			p.more[i] = nil
 			if i < batchEvents {
@@ -201,7 +231,12 @@ func (p *poller) work(fd int) {
 			return
 		}
 		if n < len(p.events) && len(p.again) == 0 {
-			return
+			if !worked || !p.busy.On() {
+				return
+			}
+			idle, worked = true, false
+		} else {
+			idle = false
 		}
 	}
 }
@@ -217,7 +252,7 @@ func (p *poller) resolve(events []unix.EpollEvent, now api.Nanos) (due bool) {
 			p.ready = append(p.ready, event{s.socket, e.Events})
 		}
 	}
-	return p.woken || p.wakeAt <= now
+	return p.woken.Load() || p.wakeAt <= now
 }
 
 // rouse does what a deadline was for: alarms that are due, and what other goroutines have put into the inbox. It reports whether the
@@ -225,7 +260,7 @@ func (p *poller) resolve(events []unix.EpollEvent, now api.Nanos) (due bool) {
 func (p *poller) rouse() (stopped bool) {
 	now := p.group.now()
 	p.mu.Lock()
-	p.woken = false
+	p.woken.Store(false)
 	p.moved, p.inbox = p.inbox, p.moved[:0]
 	stopped = p.stopped
 	due := p.calls
@@ -352,15 +387,15 @@ func (p *poller) call(s *Socket) {
 }
 
 func (p *poller) wakeLocked() {
-	if !p.woken {
-		p.woken = true
+	if !p.woken.Load() {
+		p.woken.Store(true)
 		_ = p.file.SetReadDeadline(time.Unix(1, 0)) // it fails only after Close, which has woken
 	}
 }
 
 // sleepUntilLocked moves the deadline forward to at.
 func (p *poller) sleepUntilLocked(at api.Nanos) {
-	if p.woken || at >= p.wakeAt && p.wakeAt != api.Never {
+	if p.woken.Load() || at >= p.wakeAt && p.wakeAt != api.Never {
 		return
 	}
 	p.wakeAt = at

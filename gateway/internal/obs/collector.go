@@ -40,8 +40,12 @@ type Snapshot struct {
 type LoopSample struct {
 	PollWaits, PollReads, PollWrites uint64
 	BellsRung, BellsReceived         uint64
+	ClientSpins, ReplicaSpins        Spins
 	BodiesWaiting                    int // for room in the memory for bodies, now
 }
+
+// Spins counts those that found something and those that did not.
+type Spins struct{ Found, Vain uint64 }
 
 // FunctionSample describes one function.
 type FunctionSample struct {
@@ -176,6 +180,7 @@ var (
 	bodiesWaiting  = desc("http_bodies_waiting", "Bodies of requests to the function port (clear text) that wait up to a second for room in --body-memory.")
 	bellsRung      = desc("replica_bells_rung_total", "Wake-ups of sleeping replicas on the gateway's host. One wake-up may be for several batches.")
 	bellsReceived  = desc("replica_bells_received_total", "Wake-ups of the gateway by replicas on its host.")
+	spins          = desc("spins_total", "Spins before sleeping (busy polling), by what was waited for, clients or replicas, and result: found, or vain, after which the gateway slept.", "for", "result")
 	fnRequests     = desc("function_requests_total", "Requests to functions, by the code of their first query that did not end in ok, also where the caller got a default.", "function", "code")
 	fnQueries      = desc("function_queries_total", "Queries in requests to functions.", "function")
 	fnLatency      = desc("function_latency_seconds", "From the request's acceptance to its answer.", "function")
@@ -223,7 +228,7 @@ var (
 	stateLost      = desc("policy_lost_updates_total", "Changes that will never be written because too many were waiting.")
 	stateErrors    = desc("policy_store_errors_total", "Calls of the store that failed.")
 	stateAway      = desc("policy_store_away", "1 while the store does not answer.")
-	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, pollWaits, pollReads, pollWrites, bodiesWaiting, bellsRung, bellsReceived, fnRequests, fnQueries, fnLatency, fnSLO, modelRequests, modelLatency, modelQueries, modelQueue,
+	allDescriptors = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, pollWaits, pollReads, pollWrites, bodiesWaiting, bellsRung, bellsReceived, spins, fnRequests, fnQueries, fnLatency, fnSLO, modelRequests, modelLatency, modelQueries, modelQueue,
 		modelBatch, modelWorker, modelBatches, modelRetries, modelIsolated, replicaStarts, replicaExits, modelReplicas, modelQueued, modelInFlight,
 		modelHedged, modelHedgeWins, fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
 		fnFeedback, fnShare, fnLoss, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
@@ -279,6 +284,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(bodiesWaiting, float64(s.Loops.BodiesWaiting))
 	count(bellsRung, s.Loops.BellsRung)
 	count(bellsReceived, s.Loops.BellsReceived)
+	for waitsFor, n := range map[string]Spins{"clients": s.Loops.ClientSpins, "replicas": s.Loops.ReplicaSpins} {
+		count(spins, n.Found, waitsFor, "found")
+		count(spins, n.Vain, waitsFor, "vain")
+	}
 	count(schedEpochs, s.Epochs)
 	hist(schedPlan, s.PlanTime)
 	for _, d := range s.Devices {

@@ -20,6 +20,9 @@ import (
 // handle answers one request with exactly one response. It returns an error if the gateway broke the protocol or is
 // gone.
 func (w *worker) handle(r *wire.Request) error {
+	if w.busy.Waiting() {
+		w.busy.Arrived(w.now())
+	}
 	if r.Generation != w.gen.number {
 		return fmt.Errorf("xebec: the gateway sent batch %d for generation %d, but generation %d is mapped", r.Batch, r.Generation, w.gen.number)
 	}

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/busypoll"
 	"github.com/xebec-serving/xebec/shm"
 	"github.com/xebec-serving/xebec/worker/wire"
 )
@@ -39,6 +41,8 @@ type worker struct {
 	gen   generation
 	last  uint64 // number of the last batch that was begun
 	batch Batch
+	busy  busypoll.Estimator // when to expect the next request
+	began time.Time          // what busy's times count from
 
 	lanes   lanes
 	running sync.WaitGroup // goroutines that run the model's code beside the loop
@@ -121,6 +125,11 @@ func (w *worker) loop() error {
 			}
 			continue // the frames may have been DRAIN or SEGMENTS
 		}
+		if found, err := w.spin(); err != nil {
+			return w.ended(err)
+		} else if found {
+			continue
+		}
 		consumer := w.gen.consumer
 		if consumer != nil && !consumer.PrepareSleep() {
 			unread = true
@@ -138,6 +147,32 @@ func (w *worker) loop() error {
 		}
 	}
 }
+
+// spin looks for a request before the loop sleeps, while one is likely to come soon. It reports whether there is
+// something. Until then this side counts as awake, and the gateway rings no bell.
+func (w *worker) spin() (found bool, err error) {
+	if !w.busy.On() || w.gen.a == nil {
+		return false, nil
+	}
+	now := w.now()
+	for until := w.busy.Idle(now); now < until; now = w.now() {
+		if consumer := w.gen.consumer; consumer != nil {
+			found = consumer.Ready()
+		} else if err := w.conn.recv(unix.MSG_DONTWAIT); err != unix.EAGAIN {
+			if err == nil {
+				err = w.handleFrames()
+			}
+			return true, err
+		}
+		if found {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// now is the time for busy.
+func (w *worker) now() api.Nanos { return api.Nanos(time.Since(w.began)) }
 
 // read reads what the socket has and handles it.
 func (w *worker) read(flags int) error {

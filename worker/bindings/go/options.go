@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
@@ -22,9 +23,11 @@ type Launch struct {
 	Token   string // one-time token of this launch
 	Model   string
 	Version string
+	// BusyPoll is how long the worker may spin before it sleeps, while it expects a batch; 0: it sleeps at once.
+	BusyPoll time.Duration
 }
 
-// launchFromEnv reads XEBEC_SOCKET, XEBEC_TOKEN, XEBEC_MODEL and XEBEC_VERSION.
+// launchFromEnv reads XEBEC_SOCKET, XEBEC_TOKEN, XEBEC_MODEL, XEBEC_VERSION and XEBEC_BUSY_POLL.
 func launchFromEnv() (Launch, error) {
 	var l Launch
 	for _, v := range []struct {
@@ -34,6 +37,13 @@ func launchFromEnv() (Launch, error) {
 		if *v.to = os.Getenv(v.name); *v.to == "" {
 			return l, fmt.Errorf("xebec: %s is not set: a worker is started by the gateway, which sets it; deploy the model with xebec deploy", v.name)
 		}
+	}
+	if text := os.Getenv("XEBEC_BUSY_POLL"); text != "" {
+		micros, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			return l, fmt.Errorf("xebec: XEBEC_BUSY_POLL=%q: expected microseconds, as the gateway sets it", text)
+		}
+		l.BusyPoll = time.Duration(micros) * time.Microsecond
 	}
 	return l, nil
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/xebec-serving/xebec/api/busypoll"
 	"github.com/xebec-serving/xebec/worker/wire"
 )
 
@@ -75,7 +76,7 @@ func Serve(predict func(ctx context.Context, b *Batch) error, options ...Option)
 	if err != nil {
 		return err
 	}
-	w := &worker{config: cfg, predict: predict, conn: conn, kept: map[uint64]*keptOutput{}, streams: map[uint64]*stream{}, finished: make(chan struct{})}
+	w := &worker{config: cfg, predict: predict, conn: conn, busy: busypoll.New(cfg.launch.BusyPoll), began: time.Now(), kept: map[uint64]*keptOutput{}, streams: map[uint64]*stream{}, finished: make(chan struct{})}
 	w.batch.w = w
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	var others sync.WaitGroup

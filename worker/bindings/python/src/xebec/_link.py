@@ -13,9 +13,12 @@ import os
 import select
 import socket
 import sys
+import time
 from typing import Any, NamedTuple, Optional
 
 from . import _protocol as p
+
+_clock = time.monotonic_ns
 
 RECEIVE_BYTES = 65_536  # one read usually takes a whole frame; the parser joins the others
 MAX_FDS = 8  # the protocol sends two; more are reported rather than lost silently
@@ -34,11 +37,42 @@ def ring_module() -> Any:
     return _ring
 
 
+class Waits:
+    """When to expect the next request, in nanoseconds. Package api/busypoll has the reasons."""
+
+    _FAR_BOUNDS, _WEIGHT, _MAX_VAIN = 4, 8, 10
+
+    def __init__(self, bound: int) -> None:
+        self.bound, self._mean = bound, self._FAR_BOUNDS * bound
+        self._vain = self._skip = 0
+        self._began, self.waiting, self._spun = 0, False, False
+
+    def idle(self, now: int) -> int:
+        """Says that there is nothing to do at now. Returns until when to spin."""
+        if self.bound <= 0 or self.waiting:
+            return now
+        self.waiting, self._began, self._spun = True, now, self._mean <= self.bound and not self._skip
+        self._skip = max(self._skip - 1, 0)
+        return now + self.bound if self._spun else now
+
+    def arrived(self, now: int) -> None:
+        """Says that a request has come, after idle."""
+        self.waiting = False
+        wait = now - self._began
+        if self._spun and wait > self.bound:
+            self._vain = min(self._vain + 1, self._MAX_VAIN)
+            self._skip = 1 << self._vain
+        elif self._spun:
+            self._vain = max(self._vain - 1, 0)
+        change = min(wait, self._FAR_BOUNDS * self.bound) - self._mean
+        self._mean += change // self._WEIGHT if change >= 0 else -(-change // self._WEIGHT)
+
+
 class SocketLink:
     """Descriptors as frames. A worker also receives WELCOME and SEGMENTS this way, before it has a ring."""
 
-    def __init__(self, sock: socket.socket, wake: int) -> None:
-        self._sock, self._wake = sock, wake
+    def __init__(self, sock: socket.socket, wake: int, busy_micros: int = 0) -> None:
+        self._sock, self._wake, self._waits = sock, wake, Waits(busy_micros * 1000)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._poll.register(wake, select.POLLIN)
@@ -46,7 +80,7 @@ class SocketLink:
     def next(self, midframe: bool) -> Optional[tuple[bytes, tuple[int, ...]]]:
         """Waits. Returns the bytes and descriptors that were read, or None after a signal. Empty bytes mean that the
         peer hung up."""
-        for fd, _ in self._poll.poll():
+        for fd, _ in self._spin() or self._poll.poll():
             if fd == self._wake:
                 os.read(fd, 64)
                 return None
@@ -56,11 +90,26 @@ class SocketLink:
             return None
         except ConnectionResetError:
             return b"", ()
+        if self._waits.waiting:
+            self._waits.arrived(_clock())
         fds = array.array("i")
         for level, kind, raw in control:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds.frombytes(raw[: len(raw) - len(raw) % fds.itemsize])
         return data, tuple(fds)
+
+    def _spin(self) -> list[tuple[int, int]]:
+        """Polls without sleeping while a request is likely to come soon. Returns the descriptors that are ready."""
+        if not self._waits.bound:
+            return []
+        now = _clock()
+        until = self._waits.idle(now)
+        while now < until:
+            ready = self._poll.poll(0)
+            if ready:
+                return ready
+            now = _clock()
+        return []
 
     def take(self) -> None:
         """Returns None: requests are frames here."""

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #if !defined(__linux__) || ATOMIC_LLONG_LOCK_FREE != 2 || ATOMIC_INT_LOCK_FREE != 2 || UINTPTR_MAX < UINT64_MAX || \
@@ -45,6 +46,15 @@ enum {
 
 static const unsigned char BELL = 0x01;
 
+/* Tells the processor that this is a loop that waits. */
+#if defined(__x86_64__)
+#define RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define RELAX() __asm__ __volatile__("yield")
+#else
+#define RELAX() (void)0
+#endif
+
 typedef struct {
     uint64_t batch;
     uint32_t generation;
@@ -64,6 +74,13 @@ typedef struct {
 
 _Static_assert(sizeof(Request) == DESCRIPTOR_BYTES && sizeof(Response) == DESCRIPTOR_BYTES, "descriptors are 64 bytes");
 
+/* When to expect the next request: package api/busypoll, which has the reasons. */
+typedef struct {
+    int64_t bound, mean, began; /* in nanoseconds; a bound of 0 turns spinning off */
+    int vain, skip;             /* spins in vain, less those that found something; waits without a spin */
+    int waiting, spun;
+} Waits;
+
 typedef struct {
     PyObject_HEAD
     Py_buffer a, b;           /* the gateway's segment and the worker's; held so that neither is unmapped */
@@ -71,6 +88,7 @@ typedef struct {
     uint64_t entries;
     uint64_t taken, put;      /* own cursors; segment B has copies for the gateway */
     uint32_t sleep;           /* own sleep counter, copied in the same way */
+    Waits waits;
     int unread;               /* the socket may have bells of a sleep that did not wait */
     uint32_t rung;            /* the peer's sleep value that was last rung for; 0 is even and so never such a value */
     unsigned char *received;
@@ -92,6 +110,47 @@ static char *descriptor(Ring *r, Py_buffer *segment, uint64_t number)
     return (char *)segment->buf + RING_OFFSET + DESCRIPTOR_BYTES * (number & (r->entries - 1));
 }
 
+enum { FAR_BOUNDS = 4, WEIGHT = 8, MAX_VAIN = 10, MAX_BUSY_MICROS = 1000000 };
+
+static Waits new_waits(int64_t bound)
+{
+    return (Waits){.bound = bound, .mean = FAR_BOUNDS * bound};
+}
+
+/* There is nothing to do at now. Returns until when to spin. */
+static int64_t idle(Waits *w, int64_t now)
+{
+    if (w->bound <= 0 || w->waiting)
+        return now;
+    w->waiting = 1;
+    w->began = now;
+    w->spun = w->mean <= w->bound && w->skip == 0;
+    if (w->skip > 0)
+        w->skip--;
+    return w->spun ? now + w->bound : now;
+}
+
+/* A request has come, after idle. */
+static void arrived(Waits *w, int64_t now)
+{
+    int64_t wait = now - w->began, far = FAR_BOUNDS * w->bound;
+    w->waiting = 0;
+    if (w->spun && wait > w->bound) {
+        w->vain += w->vain < MAX_VAIN;
+        w->skip = 1 << w->vain;
+    } else if (w->spun) {
+        w->vain -= w->vain > 0;
+    }
+    w->mean += ((wait < far ? wait : far) - w->mean) / WEIGHT;
+}
+
+static int64_t nanos(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
 /* The consumer's "take". Returns NULL without an exception if the ring is empty. */
 static PyObject *take(Ring *r)
 {
@@ -103,6 +162,8 @@ static PyObject *take(Ring *r)
         return PyErr_Format(r->violation, "the ring of requests shows %llu put and %llu taken, with room for %llu",
                             (unsigned long long)tail, (unsigned long long)r->taken, (unsigned long long)r->entries);
     memcpy(&q, descriptor(r, &r->a, r->taken), sizeof q);
+    if (r->waits.waiting)
+        arrived(&r->waits, nanos());
     r->taken++;
     atomic_store_explicit(cursor(&r->b, HEAD_OFFSET), r->taken, memory_order_release);
     if (q.flags || q.reserved1 || q.reserved2)
@@ -222,6 +283,28 @@ static int wait_readable(Ring *r)
     return 0;
 }
 
+/*
+ * Looks at the ring, before the worker sleeps, while a request is likely to come soon. Returns true if there is one. Until
+ * then this side counts as awake, and the gateway rings no bell.
+ */
+static int spin(Ring *r)
+{
+    if (r->waits.bound == 0)
+        return 0;
+    int64_t now = nanos(), until = idle(&r->waits, now);
+    int found = 0;
+    if (now >= until)
+        return 0;
+    Py_BEGIN_ALLOW_THREADS /* the model may have threads */
+    while (!found && now < until) {
+        found = atomic_load_explicit(cursor(&r->a, TAIL_OFFSET), memory_order_acquire) != r->taken;
+        RELAX();
+        now = nanos();
+    }
+    Py_END_ALLOW_THREADS
+    return found;
+}
+
 static PyObject *ring_next(PyObject *self, PyObject *arg)
 {
     Ring *r = (Ring *)self;
@@ -237,6 +320,10 @@ static PyObject *ring_next(PyObject *self, PyObject *arg)
             event = receive(r, midframe);
             if (event != NULL || PyErr_Occurred())
                 break;
+        }
+        if (spin(r)) {
+            event = take(r);
+            continue;
         }
         if (park(r)) {
             int interrupted = wait_readable(r); /* step 5 */
@@ -320,10 +407,12 @@ static PyObject *ring_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *a, *b, *violation;
     int sock, wake;
-    unsigned int entries;
-    static char *names[] = {"sock", "wake", "a", "b", "entries", "violation", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiOOIO", names, &sock, &wake, &a, &b, &entries, &violation))
+    unsigned int entries, busy_micros = 0;
+    static char *names[] = {"sock", "wake", "a", "b", "entries", "violation", "busy_micros", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiOOIO|I", names, &sock, &wake, &a, &b, &entries, &violation, &busy_micros))
         return NULL;
+    if (busy_micros > MAX_BUSY_MICROS)
+        return PyErr_Format(PyExc_ValueError, "busy_micros %u: expected at most %d", busy_micros, MAX_BUSY_MICROS);
     if (entries < MIN_ENTRIES || entries > MAX_ENTRIES || (entries & (entries - 1)))
         return PyErr_Format(PyExc_ValueError, "%u entries: expected a power of two from %d to %d", entries, MIN_ENTRIES, MAX_ENTRIES);
 
@@ -333,6 +422,7 @@ static PyObject *ring_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     r->sock = sock;
     r->wake = wake;
     r->entries = entries;
+    r->waits = new_waits(INT64_C(1000) * busy_micros);
     r->violation = violation;
     Py_INCREF(violation);
     Py_ssize_t least = RING_OFFSET + (Py_ssize_t)DESCRIPTOR_BYTES * entries;
@@ -399,10 +489,41 @@ static int module_exec(PyObject *module)
     return 0;
 }
 
+/* For the table of tests that all implementations pass: whether each of these waits would begin with a spin. */
+static PyObject *spins(PyObject *module, PyObject *args)
+{
+    long long bound;
+    PyObject *all;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "LO!", &bound, &PyList_Type, &all))
+        return NULL;
+    Py_ssize_t n = PyList_GET_SIZE(all);
+    PyObject *list = PyList_New(n);
+    Waits w = new_waits(bound);
+    int64_t now = 0;
+    for (Py_ssize_t i = 0; list != NULL && i < n; i++) {
+        long long wait = PyLong_AsLongLong(PyList_GET_ITEM(all, i));
+        if (wait == -1 && PyErr_Occurred()) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        PyList_SET_ITEM(list, i, PyBool_FromLong(idle(&w, now) > now));
+        now += wait;
+        if (w.waiting)
+            arrived(&w, now);
+    }
+    return list;
+}
+
+static PyMethodDef module_methods[] = {
+    {"spins", spins, METH_VARARGS, "spins(bound, waits): which of these waits, in nanoseconds, would begin with a spin."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, module_exec}, {0, NULL}};
 
 static struct PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT, .m_name = "xebec._ring", .m_doc = "The worker protocol's rings.", .m_size = 0, .m_slots = module_slots};
+    PyModuleDef_HEAD_INIT, .m_name = "xebec._ring", .m_doc = "The worker protocol's rings.", .m_size = 0, .m_methods = module_methods, .m_slots = module_slots};
 
 PyMODINIT_FUNC PyInit__ring(void)
 {

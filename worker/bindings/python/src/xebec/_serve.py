@@ -96,7 +96,10 @@ def serve(
         raise RuntimeError("xebec.serve: call it from the main thread; Python handles the gateway's SIGTERM only there")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)  # the gateway reads the model's prints as log lines
-    Worker(handlers, Launch(*(os.environ[name] for name in _VARIABLES)), ring_module()).run()
+    busy = os.environ.get("XEBEC_BUSY_POLL") or "0"
+    if not busy.isdecimal():
+        raise ValueError(f"XEBEC_BUSY_POLL={busy!r}: expected microseconds, as the gateway sets it")
+    Worker(handlers, Launch(*(os.environ[name] for name in _VARIABLES), int(busy)), ring_module()).run()
     raise SystemExit(0)
 
 

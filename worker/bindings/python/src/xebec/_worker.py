@@ -36,6 +36,7 @@ class Launch(NamedTuple):
     token: str
     model: str
     version: str
+    busy_micros: int = 0  # how long to spin before sleeping, while a request is expected
 
 
 class _Kept(NamedTuple):
@@ -108,9 +109,10 @@ class Worker:
             | (p.CAN_CALLS if h.calls else 0)
             | (p.CAN_STREAMS if h.stream else 0)
         )
-        hello = p.Hello(p.MAJOR, p.MINOR, capabilities, *self._launch[1:], BINDING, None, h.concurrency)
+        launch = self._launch
+        hello = p.Hello(p.MAJOR, p.MINOR, capabilities, launch.token, launch.model, launch.version, BINDING, None, h.concurrency)
         self._sock.sendall(p.frame(p.HELLO, p.encode_hello(hello)))
-        self._link: Any = SocketLink(self._sock, self._wake)
+        self._link: Any = SocketLink(self._sock, self._wake, launch.busy_micros)
 
     def _loop(self) -> None:
         """Runs until DRAIN. ``link.next`` returns the nine fields of a request, two values from the socket, or None."""
@@ -189,7 +191,8 @@ class Worker:
         fds, self._fds = tuple(self._fds), []
         self._maps = maps = map_segments(m, fds)  # the old ones are unmapped when their last view is gone
         if self._mode & p.CAN_RING:
-            self._link = self._ring.Ring(self._sock.fileno(), self._wake, maps.a, maps.b, maps.entries, p.ProtocolError)
+            busy = self._launch.busy_micros
+            self._link = self._ring.Ring(self._sock.fileno(), self._wake, maps.a, maps.b, maps.entries, p.ProtocolError, busy)
         self._sock.sendall(p.frame(p.READY, p.encode_ready(m.generation)))
 
     def _on_request(self, q: tuple[int, ...]) -> None:

@@ -1,0 +1,42 @@
+package local_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	xebec "github.com/xebec-serving/xebec/worker/bindings/go"
+	"github.com/xebec-serving/xebec/worker/local"
+	"github.com/xebec-serving/xebec/worker/workertest"
+)
+
+// A hub that spins is awake when an answer comes soon, so the worker rings no bell, and counts the spins. It still notices what comes on the
+// socket, and that the worker ends.
+func TestSpinningHubNeedsNoBell(t *testing.T) {
+	g := workertest.NewBusyHub(t, local.RuntimePoller, 0, 50*time.Millisecond)
+	hub := g.Transport.(*local.Hub)
+	l := g.Expect(workertest.Text(), 2)
+	served := make(chan error, 1)
+	go func() { served <- serveEcho(g.Socket, l.Token()) }()
+	s := workertest.NewSession(t, l)
+	const run = local.MaxSpins / 2 // after MaxSpins the hub may sleep, to look at the socket
+	// Sooner or later, also on a machine that is busy with other things.
+	for sent, quiet, before := 0, 0, hub.Bells().Received; quiet < run; sent++ {
+		if sent == 20_000 {
+			t.Fatalf("after %d batches, one after the other, the worker has rung %d times", sent, before)
+		}
+		s.WantTexts(s.Send(workertest.Texts("x")...), "x")
+		if now := hub.Bells().Received; now != before {
+			quiet, before = 0, now
+		} else {
+			quiet++
+		}
+	}
+	if found, _ := hub.Spins(); found < run {
+		t.Errorf("%d spins have found an answer, expected %d or more", found, run)
+	}
+	s.Drain()
+	if err := <-served; err != nil && !errors.Is(err, xebec.ErrGatewayGone) {
+		t.Error(err)
+	}
+}
