@@ -61,7 +61,11 @@ const (
 	Internal
 	// Forbidden: a browser sent the request for a page that may not call the function. See cors of a function, and
 	// --allowed-hosts.
+	//
+	// Or a model called a function or model that its manifest does not name in calls.
 	Forbidden
+	// Cycle: a model called one that waits for it. The message has the chain. A model cannot wait for itself: change which models call which.
+	Cycle
 
 	codeCount
 )
@@ -117,6 +121,7 @@ var codeInfo = [codeCount]struct {
 	Gone:             {"gone", 410, grpcNotFound, ""},
 	Internal:         {"internal", 500, grpcInternal, ""},
 	Forbidden:        {"forbidden", 403, grpcPermissionDenied, ""},
+	Cycle:            {"cycle", 508, grpcFailedPrecondition, ""},
 }
 
 // String is the code's name, which metrics and JSON use.

@@ -41,7 +41,7 @@ type ModelSpec struct {
 	Retry *bool `json:"retry,omitempty"`
 	// Timeout is the shortest time after which a replica may count as hung: it does when it takes longer for a batch than
 	// max(10 × its P99, Timeout, 0.8 s). 0 means DefaultModelTimeout until the replica's speed is known, and no bound of
-	// its own then.
+	// its own then, unless the model has Calls.
 	Timeout time.Duration `json:"timeout,omitempty" field:"positive"`
 	// Stream says that the model answers each query with a stream of outputs. Nothing of it is cached.
 	Stream bool `json:"stream,omitempty"`
@@ -52,6 +52,8 @@ type ModelSpec struct {
 	// Affinity is AffinityContext if queries with the same context go to the same replica; empty if any replica may have
 	// them.
 	Affinity string `json:"affinity,omitempty" field:"switch"`
+	// Calls are the functions and models that the model's code may call while it evaluates a query.
+	Calls []string `json:"calls,omitempty"`
 	// Cache is CacheOn, or CacheOff for a model whose outputs do not depend on its inputs alone.
 	Cache string `json:"cache,omitempty" field:"switch"`
 	// BusyPoll is how long a replica that expects a query soon looks for it before it sleeps. 0 means that it sleeps at once.
@@ -180,6 +182,8 @@ const (
 	MaxArgs     = 256      //xebec:limit words of `run.command`
 	MaxEnv      = 256      //xebec:limit variables of `run.env`
 	MaxRunBytes = 64 << 10 //xebec:limit command and environment together
+	// MaxCalls is more than a pipeline has stages.
+	MaxCalls = 32 //xebec:limit names in `calls` of a model
 	// MaxPathBytes is PATH_MAX.
 	MaxPathBytes = 4096 //xebec:limit a path in a manifest
 )
@@ -210,6 +214,8 @@ func (m *ModelSpec) Fixed(other *ModelSpec) string {
 		return "limits"
 	case m.Stream != other.Stream:
 		return "stream"
+	case !slices.Equal(m.Calls, other.Calls):
+		return "calls"
 	case m.Resources.GPU != other.Resources.GPU:
 		return "resources.gpu"
 	}
@@ -278,7 +284,7 @@ func (m ModelSpec) WithDefaults() ModelSpec {
 	}
 	if m.Cache == "" {
 		m.Cache = CacheOn
-		if m.Stream || m.Affinity != "" {
+		if m.Stream || m.Affinity != "" || len(m.Calls) > 0 { // the answers of what it calls change with their versions
 			m.Cache = CacheOff
 		}
 	}
@@ -334,6 +340,7 @@ func (m ModelSpec) Validate() error {
 		e.add("stream_idle", "is only for models with stream: true")
 	}
 	e.check("busy_poll", CheckBusyPoll(m.BusyPoll))
+	validateCalls(&e, m.Calls)
 	checkNumber(&e, "cost", m.Cost, 0, MaxCost, "per evaluated query, 0 for none")
 	if m.Device != "" {
 		e.check("device", CheckName("device", m.Device))
@@ -342,6 +349,20 @@ func (m ModelSpec) Validate() error {
 	m.Validation.validate(&e)
 	validatePath(&e, "dir", m.Dir)
 	return e.err()
+}
+
+// validateCalls checks names. Whether they exist is not known here: models may be declared in any order.
+func validateCalls(e *FieldErrors, calls []string) {
+	if len(calls) > MaxCalls {
+		e.add("calls", "has %d names: expected at most %d", len(calls), MaxCalls)
+		return
+	}
+	for i, name := range calls {
+		at := fmt.Sprintf("calls[%d]", i)
+		if e.check(at, CheckName("function or model", name)); slices.Contains(calls[:i], name) {
+			e.add(at, "%q is there twice", name)
+		}
+	}
 }
 
 // validateTensors reports whether all specs are valid, so that sizes may be computed from them.

@@ -47,6 +47,9 @@ type Expectation struct {
 	StreamIdle time.Duration
 	// BusyPoll is how long the worker may spin before it sleeps while it expects a batch; 0: it sleeps at once.
 	BusyPoll time.Duration
+	// Lines takes the connections on which the worker calls other functions; nil: it calls none. It may be called by several goroutines, and
+	// owns the connection.
+	Lines func(Line)
 	// Isolated says that the worker runs as another user in other namespaces, as in a container. The transport gives it
 	// a way to connect that exposes nothing else of the gateway.
 	Isolated bool

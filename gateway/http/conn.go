@@ -37,6 +37,9 @@ type conn struct {
 	laid   *body        // of the request whose handler runs on the poller, until its query has borrowed it
 	handed bool         // and was not called: the request is for a goroutine
 
+	caller dialect.Caller // the model that the connection belongs to; nil: it is a client's
+	ended  func()         // called when it is closed; may be nil
+
 	turn   turn      // of a body that waits for room
 	wakes  func()    // Wake, once it was needed
 	queued bool      // the request in reader has a turn
@@ -220,6 +223,9 @@ func (c *conn) Closed() {
 		c.reader = nil
 	}
 	c.server.untrack(c)
+	if c.ended != nil {
+		c.ended()
+	}
 }
 
 // Malloc, WriteBinary and Flush are Hertz's interface for writing. They keep the order of answers.

@@ -58,6 +58,12 @@
 // format, an answer that has begun is cut off, and the operator gets the stack. The memory of the request's body is not used again, because
 // queries of the request may still read it. A panic on the goroutine that ends a query ends the process.
 //
+// # Lines
+//
+// A server without a listener serves lines (lines.go): connections that the gateway has given to models which call others. [Server.AddLine] takes
+// each with its [dialect.Caller], which the dialect finds by [dialect.Line]. All that bounds clients bounds models, apart from them: such a server
+// has limits and [Bodies] of its own.
+//
 // # The end
 //
 // Where another process takes over, HandOver moves the connections in clear text to it (handover.go), each between two requests: a

@@ -262,6 +262,9 @@ func (s *Server) begin(c *conn, nc net.Conn, waited api.Nanos) {
 	c.since.Store(int64(since))
 	if s.pollers.Load().Adopt(&c.Socket, nc.(interface{ Fd() int }).Fd(), nc.LocalAddr(), nc.RemoteAddr(), c) != nil {
 		s.untrack(c)
+		if c.ended != nil {
+			c.ended()
+		}
 		return
 	}
 	if limit > 0 {

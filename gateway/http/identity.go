@@ -60,7 +60,7 @@ type about struct {
 
 // read reads the header. It looks at each field once: looking four names up would cost more than all the rest.
 func (a *about) read(h *protocol.RequestHeader) {
-	a.RequestID, a.TraceParent, a.TraceState = a.RequestID[:0], a.TraceParent[:0], a.TraceState[:0]
+	a.RequestID, a.TraceParent, a.TraceState, a.Chain = a.RequestID[:0], a.TraceParent[:0], a.TraceState[:0], a.Chain[:0]
 	a.accept, a.codings, a.given, a.traces, a.lists = coding.Identity, nil, 0, 0, 0
 	a.origin, a.site, a.origins = nil, nil, 0
 	h.VisitAllCustomHeader(a.visit)

@@ -30,7 +30,8 @@ import (
 // Config configures a server.
 type Config struct {
 	// Path takes the requests.
-	Path     *query.Path
+	Path *query.Path
+	// Listener is nil for a server of lines: it has the connections that AddLine takes, and no health routes.
 	Listener net.Listener
 	Limits   Limits
 	// Dialects are served side by side. The first one renders errors for paths that resemble no dialect's routes.
@@ -93,7 +94,7 @@ type Server struct {
 	encrypted map[*trackedConn]struct{}
 	http2     *h2.Server // made when the server begins to serve
 	handovers map[io.Closer]struct{}
-	ended     bool // no handover may begin
+	ended     bool // no handover may begin, and no line
 }
 
 // literal is the beginning that the paths of a route share.
@@ -120,9 +121,14 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Refusals == nil {
 		cfg.Refusals = new(Refusals)
 	}
-	live, ready := dialect.Health(cfg.Ready, cfg.Problems, cfg.Upgrade)
-	routes := []dialect.Route{
-		{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}, {Method: "GET", Path: "/openapi.yaml", Serve: Description()},
+	var routes []dialect.Route
+	if cfg.Listener == nil {
+		cfg.Listener = newNoListener()
+	} else {
+		live, ready := dialect.Health(cfg.Ready, cfg.Problems, cfg.Upgrade)
+		routes = []dialect.Route{
+			{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}, {Method: "GET", Path: "/openapi.yaml", Serve: Description()},
+		}
 	}
 	s := &Server{cfg: cfg, lastWord: lastWord, lastAnswers: lastAnswers, served: make(chan struct{}), polling: make(chan struct{}), handovers: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}, encrypted: map[*trackedConn]struct{}{}, nonBlocking: map[string]bool{}}
 	for _, d := range cfg.Dialects {

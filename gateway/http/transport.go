@@ -34,7 +34,8 @@ func (s *Server) newTransporter(o *config.Options) network.Transporter {
 // ListenAndServe accepts until Shutdown, and returns when finish was called too.
 func (t *transporter) ListenAndServe(network.OnData) error {
 	ln, ok := t.listener.(poll.Listener)
-	if !ok {
+	_, none := t.listener.(*noListener)
+	if !ok && !none {
 		l, err := accept.New(t.listener, accept.Config{})
 		if err != nil {
 			return err
@@ -56,7 +57,11 @@ func (t *transporter) ListenAndServe(network.OnData) error {
 	defer pollers.Close()
 	t.server.pollers.Store(pollers)
 	close(t.server.polling)
-	err = poll.Accept(ln, t.closed, t.server.adopt)
+	if none {
+		<-t.closed
+	} else {
+		err = poll.Accept(ln, t.closed, t.server.adopt)
+	}
 	close(t.accepted)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", t.listener.Addr(), err)

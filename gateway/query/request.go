@@ -55,6 +55,7 @@ type Request struct {
 	forcedOther   selection.Set // those of forced for which it names the other version
 	minConfidence float64
 	ttl           api.Nanos // from arrival; 0: until the deadline
+	until         api.Nanos // the deadline of the model that has called; 0: none
 	// text holds the context, the parameters, the salt and the context's length, in this order. salt includes the parameters. context and salt are slices of it, and
 	// contextSalt is all of it.
 	context, salt, contextSalt []byte
@@ -443,7 +444,7 @@ func (r *Request) recycle() {
 	r.queries = r.queries[:0]
 	r.fn, r.model, r.stats = nil, nil, nil
 	r.refused, r.learning, r.unlisted = false, false, false
-	r.only, r.forced, r.forcedOther, r.minConfidence, r.ttl = 0, 0, 0, 0, 0
+	r.only, r.forced, r.forcedOther, r.minConfidence, r.ttl, r.until = 0, 0, 0, 0, 0, 0
 	r.context, r.salt, r.contextSalt = nil, nil, nil
 	r.rules.ruled, r.rules.other, r.direct, r.arm = 0, 0, nil, nil
 	r.submitted.Store(false)

@@ -199,6 +199,9 @@ func (q *Query) ask(to *[]*member, model *Model, queue int32, candidate int) *me
 		m.Sticky = max(1, xxh3.Hash(r.context))
 	}
 	m.Arrived, m.Deadline = r.arrived, r.arrived+wait
+	if r.until > 0 {
+		m.Deadline = min(m.Deadline, r.until)
+	}
 	m.Expires = max(m.Deadline, r.arrived+keep)
 	*to = append(*to, m)
 	q.waiting.Add(1)

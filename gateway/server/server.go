@@ -59,6 +59,7 @@ type Server struct {
 	inferences *inferlog.Log // nil: none is kept
 	cache      *cache.Cache
 	path       *query.Path
+	lines      *lineServer
 	capacity   *capacity.Capacity
 	host       *deployment.Host
 	catalog    *versions.Catalog
@@ -237,6 +238,8 @@ func (s *Server) make() error {
 		Now: s.clock.Now, Cache: s.cache, Timers: driver.NewTimers(s.clock), FeedbackWindow: cfg.FeedbackWindow,
 		Unread: func() string { return s.declared.Unread() },
 	})
+	s.lines = &lineServer{start: s.startLines}
+	s.onClose(s.lines.close)
 	s.makeControl(workDir)
 	return nil
 }
@@ -255,7 +258,7 @@ func (s *Server) makeControl(workDir string) {
 	})
 	s.host = &deployment.Host{
 		Clock: s.clock, Transport: s.transport, Runtime: s.runtime, Capacity: s.capacity, Cache: s.cache, CacheBytes: cfg.CacheBytes, Devices: devices,
-		Python: cfg.Python, Cores: cfg.cores(), NoHostNetwork: noHostNetwork(cfg), WorkDir: workDir, Drain: cfg.DrainTimeout, Log: s.log,
+		Python: cfg.Python, Cores: cfg.cores(), NoHostNetwork: noHostNetwork(cfg), Lines: s.lines.add, WorkDir: workDir, Drain: cfg.DrainTimeout, Log: s.log,
 		Changed: func(model string) { s.catalog.Changed(model) },
 	}
 	s.host.CheckRuntime()

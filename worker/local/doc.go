@@ -44,6 +44,13 @@
 // DISCARD gives it back when the query's [api.Stream] has room, or the rest is not wanted. Streams in the gateway's turn do not keep segments from
 // growing. A worker that is silent in its turn for [worker.Expectation].StreamIdle is ended.
 //
+// # Lines
+//
+// A model that is declared to call other functions gets lines (lines.go): connections of which the hub makes both ends. It passes one to the
+// worker, and the other one with the replica to [worker.Expectation].Lines. What comes on a line is not the hub's affair. [Replica.Origin] says what a
+// batch is for which the worker claims to call, from the replica's own table. A goroutine of each such replica gives lines; it waits for nothing
+// that the worker does with batches, and nothing waits for it.
+//
 // # Side requests
 //
 // A worker may declare that its model learns from labels, and that it knows how accurate it is

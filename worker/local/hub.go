@@ -491,6 +491,11 @@ func (r *Replica) start(c *net.UnixConn, p *wire.Parser) error {
 	if _, err := c.Write(welcome.Append(nil)); err != nil {
 		return fmt.Errorf("send WELCOME: %w", err)
 	}
+	if r.mode&wire.ModeLines != 0 {
+		if err := r.sendLines(c); err != nil {
+			return err
+		}
+	}
 	g, err := newGeneration(1, r.firstSizes())
 	if err != nil {
 		return err

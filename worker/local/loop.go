@@ -112,6 +112,7 @@ func (r *Replica) finish() {
 	r.table = r.table[:0]
 	r.mu.Unlock()
 	r.rmu.Unlock()
+	r.closeLines()
 	gen.release()
 	if next != nil {
 		next.closeFDs()

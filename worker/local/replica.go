@@ -33,6 +33,7 @@ type Replica struct {
 	// outputs has a schema for each combination of flags of a response.
 	outputs  [4]*wire.Schema
 	streams  streams
+	lines    lines
 	fixedOut bool
 
 	// mu guards what Send, the reader and Kill share. It is never held while payloads of new batches are copied or
@@ -123,6 +124,9 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 	}
 	if hello.Major >= 2 {
 		mode |= hello.Capabilities & (wire.ModeParameters | wire.ModeCalls | wire.ModeStreams)
+		if e.Lines != nil {
+			mode |= hello.Capabilities & wire.ModeLines
+		}
 	}
 	concurrency := int(min(max(hello.Concurrency, 1), ringEntries-2))
 	queue, depth := newSideQueue(e, hello.Capabilities, specs), min(e.Depth+concurrency-1, ringEntries)
@@ -572,6 +576,7 @@ func (r *Replica) violation(format string, args ...any) {
 
 // abandon reports the end of a worker that never became ready.
 func (r *Replica) abandon(reason string, violation bool) {
+	r.closeLines()
 	if r.gen != nil {
 		r.gen.release()
 	}

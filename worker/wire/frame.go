@@ -26,6 +26,7 @@ const (
 	TypeLeaving  Type = 0x07
 	TypeDrain    Type = 0x08
 	TypeCancel   Type = 0x09 // version 2
+	TypeLines    Type = 0x0a // version 2
 	TypeRequest  Type = 0x10
 	TypeResponse Type = 0x11
 )
@@ -61,6 +62,8 @@ func (t Type) String() string {
 		return "DRAIN"
 	case TypeCancel:
 		return "CANCEL"
+	case TypeLines:
+		return "LINES"
 	case TypeRequest:
 		return "REQUEST"
 	case TypeResponse:
@@ -71,7 +74,7 @@ func (t Type) String() string {
 
 // framed reports whether t is a known type that has a header.
 func (t Type) framed() bool {
-	return t >= TypeHello && t <= TypeCancel || t == TypeRequest || t == TypeResponse
+	return t >= TypeHello && t <= TypeLines || t == TypeRequest || t == TypeResponse
 }
 
 // AppendBell appends a bell.
@@ -79,6 +82,9 @@ func AppendBell(dst []byte) []byte { return append(dst, byte(TypeBell)) }
 
 // AppendDrain appends a DRAIN frame.
 func AppendDrain(dst []byte) []byte { return endFrame(beginFrame(dst, TypeDrain)) }
+
+// AppendLines appends a LINES frame. Its descriptor travels beside its first byte.
+func AppendLines(dst []byte) []byte { return endFrame(beginFrame(dst, TypeLines)) }
 
 // beginFrame appends a header, whose length endFrame fills in. The caller appends the payload in between.
 func beginFrame(dst []byte, t Type) (out []byte, start int) {

@@ -89,6 +89,8 @@ func newMessage(typ string) message {
 		return &refusedJSON{}
 	case "LEAVING":
 		return &leavingJSON{}
+	case "LINES":
+		return linesJSON{}
 	case "DRAIN":
 		return drainJSON{}
 	case "CANCEL":
@@ -229,6 +231,13 @@ func (m *cancelJSON) setFields(raw json.RawMessage) error {
 	m.Cancel = Cancel(f)
 	return err
 }
+
+type linesJSON struct{}
+
+func (linesJSON) Append(dst []byte) []byte        { return AppendLines(dst) }
+func (linesJSON) Decode(payload []byte) error     { return DecodeLines(payload) }
+func (linesJSON) fields() any                     { return struct{}{} }
+func (linesJSON) setFields(json.RawMessage) error { return nil }
 
 type drainJSON struct{}
 

@@ -34,7 +34,7 @@ func refusedFrames() []*vector {
 	tensors := len(hello) - 17
 	return []*vector{
 		v("frame_type_0", "type 0x00 does not exist", []byte{0, 0, 0, 0, 0, 0, 0, 0}),
-		v("frame_type_unknown", "type 0x0a does not exist", changed(ready, 0, 10)),
+		v("frame_type_unknown", "type 0x0b does not exist", changed(ready, 0, 11)),
 		v("frame_type_remote", "types 0x20-0x2f are for workers on other hosts", changed(ready, 0, 0x20)),
 		v("frame_reserved_byte", "byte 1 of the header is reserved and must be 0", changed(ready, 1, 1)),
 		v("frame_reserved_u16", "bytes 2 and 3 of the header are reserved and must be 0", changed(ready, 3, 0x80)),
@@ -42,6 +42,7 @@ func refusedFrames() []*vector {
 		v("ready_too_short", "READY needs 4 bytes of payload", []byte{5, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0}),
 		v("ready_too_long", "one byte follows READY's only field", append(changed(ready, 4, 5), 0)),
 		v("drain_with_payload", "DRAIN has no payload", []byte{8, 0, 0, 0, 1, 0, 0, 0, 0}),
+		v("lines_with_payload", "LINES has no payload", []byte{10, 0, 0, 0, 1, 0, 0, 0, 0}),
 		v("cancel_too_short", "CANCEL needs 8 bytes of payload", []byte{9, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0}),
 		v("leaving_string_too_long", "the string's length exceeds the payload", changed(leaving, 8, 3)),
 		v("leaving_not_utf8", "the reason is not UTF-8", changed(leaving, 10, 0xff)),

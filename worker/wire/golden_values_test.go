@@ -74,6 +74,7 @@ func goldenFrames() []*vector {
 		frameVector("leaving", "LEAVING", &leavingJSON{Leaving{Reason: "SIGTERM"}}),
 		frameVector("leaving_without_reason", "LEAVING", &leavingJSON{}),
 		frameVector("drain", "DRAIN", drainJSON{}),
+		frameVector("lines", "LINES", linesJSON{}),
 		frameVector("cancel", "CANCEL", &cancelJSON{Cancel{Batch: 41}}),
 		frameVector("hello_with_streams", "HELLO", &helloJSON{streams}),
 		frameVector("welcome_with_streams", "WELCOME", &welcomeJSON{streaming}),

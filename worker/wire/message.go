@@ -18,6 +18,7 @@ const (
 	CapParameters  uint32 = 1 << 5 // it wants each query's parameters (version 2)
 	CapCalls       uint32 = 1 << 6 // it wants each query's deadline, request id and trace (version 2)
 	CapStreams     uint32 = 1 << 7 // its model answers in streams (version 2)
+	CapLines       uint32 = 1 << 8 // its model may call others, and it takes LINES (version 2)
 )
 
 // Modes of a connection, in WELCOME.
@@ -27,6 +28,7 @@ const (
 	ModeParameters uint32 = 1 << 5 // every PREDICT has the parameters section (version 2)
 	ModeCalls      uint32 = 1 << 6 // every PREDICT has the calls section (version 2)
 	ModeStreams    uint32 = 1 << 7 // every PREDICT is a stream (version 2)
+	ModeLines      uint32 = 1 << 8 // LINES follows WELCOME: the model is declared to call others (version 2)
 )
 
 // Codes of REFUSED.
@@ -219,6 +221,12 @@ func (m *Cancel) Decode(payload []byte) error {
 func DecodeDrain(payload []byte) error {
 	d := decoder{rest: payload}
 	return d.end(TypeDrain)
+}
+
+// DecodeLines checks the payload of LINES, which is empty.
+func DecodeLines(payload []byte) error {
+	d := decoder{rest: payload}
+	return d.end(TypeLines)
 }
 
 // CutText returns s cut to at most n bytes at a character boundary.

@@ -147,6 +147,9 @@ func means(all []float64) string {
 
 // cache writes how well the prediction cache serves a model.
 func (p *page) cache(m *api.ModelStatus) {
+	if calls := m.Spec.Calls; len(calls) > 0 {
+		p.field(0, "Calls", strings.Join(calls, ", "))
+	}
 	c := m.Cache
 	switch {
 	case m.Spec.Cache != api.CacheOn:

@@ -56,6 +56,9 @@ func (d *Declarations) judge(s *versions.State, set *manifest.Set) ([]api.Change
 	if changes, err = d.judgeTraffic(s, set, changes, all.models); err != nil { // first: it knows the labels that functions name
 		return nil, err
 	}
+	if err := d.judgeCalls(set, before.models, all.models); err != nil {
+		return nil, err
+	}
 	touched := map[string]bool{} // models of which the set says something
 	for i := range set.Models {
 		touched[set.Models[i].Name] = true

@@ -3,6 +3,7 @@ package declarations
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -220,6 +221,13 @@ func (d *Declarations) deployWatched(spec *api.ModelSpec, all *declared, users [
 			return nil, fmt.Errorf("model %s in %s does not fit function %s: %w", spec.ID(), spec.Dir, f.Name, err)
 		}
 	}
+	if all.models[spec.Name] = before; len(spec.Calls) > 0 {
+		with := maps.Clone(all.models)
+		with[spec.Name] = after
+		if _, err := d.checkCalls(all.models, with, nil); err != nil {
+			return nil, fmt.Errorf("model %s in %s: %w", spec.ID(), spec.Dir, err)
+		}
+	}
 	if t := all.traffic[spec.Name]; t != nil && checkTraffic(t, before) == nil {
 		if err := checkTraffic(t, after); err != nil {
 			return nil, fmt.Errorf("model %s in %s does not fit the traffic rules of its model: %w", spec.ID(), spec.Dir, err)
@@ -246,6 +254,9 @@ func (d *Declarations) takeFunctions(s *versions.State, w *watched, specs []api.
 		_, err := functions.PolicyOf(&spec)
 		if err == nil {
 			err = checkCandidates(&spec, all.models, all.traffic)
+		}
+		if err == nil {
+			_, err = d.checkCalls(all.models, all.models, []api.FunctionSpec{spec})
 		}
 		wanted[spec.Name] = true // a wrong declaration leaves the old one as it is
 		if err != nil {

@@ -241,6 +241,9 @@ func laneConfig(spec *api.ModelSpec, slo time.Duration) scheduler.Config {
 	c := scheduler.ConfigOf(spec)
 	c.Shared = spec.Device != ""
 	c.TimeoutNanos = int64(spec.Timeout)
+	if len(spec.Calls) > 0 && spec.Timeout == 0 { // it may wait for a callee that starts, which its own speed says nothing about
+		c.TimeoutNanos = int64(api.DefaultModelTimeout)
+	}
 	b := &c.Batching
 	b.MaxBatch = min(b.MaxBatch, maxFixedBatch(spec))
 	if b.ObjectiveNanos == 0 {

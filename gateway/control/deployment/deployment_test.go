@@ -217,3 +217,16 @@ func TestLastErrorWithAdvice(t *testing.T) {
 	d.launches = nil
 	d.mu.Unlock()
 }
+
+// A model that calls others may wait for one that starts, however fast it is itself.
+func TestTimeoutOfAModelThatCalls(t *testing.T) {
+	for _, c := range []struct {
+		calls         []string
+		timeout, want time.Duration
+	}{{nil, 0, 0}, {nil, time.Second, time.Second}, {[]string{"f"}, 0, api.DefaultModelTimeout}, {[]string{"f"}, time.Second, time.Second}} {
+		spec := api.ModelSpec{Calls: c.calls, Timeout: c.timeout}.WithDefaults()
+		if got := time.Duration(laneConfig(&spec, 0).TimeoutNanos); got != c.want {
+			t.Errorf("calls %v, timeout %v: %v", c.calls, c.timeout, got)
+		}
+	}
+}

@@ -20,10 +20,14 @@ import (
 func (d *Deployment) prepare(replica uint64) ([]string, error) {
 	spec := d.Spec()
 	busyPoll, _ := d.h.busyPoll(spec)
+	var lines func(worker.Line)
+	if calls := spec.Calls; len(calls) > 0 && d.h.Lines != nil {
+		lines = func(l worker.Line) { d.h.Lines(d.id.Name, calls, l) }
+	}
 	env, withdraw, err := d.h.Transport.Expect(worker.Expectation{
 		Replica: replica, Model: d.id, Signature: spec.Signature(), Isolated: apart(spec),
 		Depth: scheduler.DefaultDepth, BatchHint: min(spec.Batching.Max, 256), Events: events{d}, FeedbackTimeout: cmp.Or(spec.Timeout, api.DefaultModelTimeout),
-		Streams: spec.Stream, StreamIdle: cmp.Or(spec.StreamIdle, api.DefaultStreamIdle), BusyPoll: busyPoll,
+		Streams: spec.Stream, StreamIdle: cmp.Or(spec.StreamIdle, api.DefaultStreamIdle), BusyPoll: busyPoll, Lines: lines,
 	})
 	if err != nil {
 		return nil, err

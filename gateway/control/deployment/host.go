@@ -41,6 +41,9 @@ type Host struct {
 	WorkDir string
 	// Drain bounds how long replicas may take to end.
 	Drain time.Duration
+	// Lines takes the connections on which the code of a model calls others: those that calls names. Nil: models call no others. The connection
+	// is its own.
+	Lines func(model string, calls []string, l worker.Line)
 	// Changed is called when something happened to a replica of the model. It must not block: pollers call it.
 	Changed func(model string)
 	Log     *zap.Logger

@@ -26,6 +26,7 @@ FRAMES = {
     "REFUSED": (p.REFUSED, p.Refused, p.decode_refused, p.encode_refused),
     "LEAVING": (p.LEAVING, lambda reason: reason, p.decode_leaving, p.encode_leaving),
     "CANCEL": (p.CANCEL, lambda batch: batch, p.decode_cancel, p.encode_cancel),
+    "LINES": (p.LINES, lambda: None, p.decode_lines, lambda _: b""),
     "DRAIN": (p.DRAIN, lambda: None, p.decode_drain, lambda _: b""),
     "REQUEST": (p.REQUEST, p.Request, p.decode_request, p.encode_request),
     "RESPONSE": (p.RESPONSE, p.Response, p.decode_response, p.encode_response),

@@ -331,7 +331,8 @@ def test_refused(start):
         (p.DRAIN, b"", "frame type 0x08 is not expected here"),
         (p.HELLO, b"", "frame type 0x02 is not expected here"),
         (p.CANCEL, bytes(8), "frame type 0x09 is not expected here"),
-        (0x0A, b"", "unknown frame type 0x0a"),
+        (p.LINES, b"", "frame type 0x0a is not expected here"),
+        (0x0B, b"", "unknown frame type 0x0b"),
     ],
 )
 def test_wrong_first_frames(start, kind, payload, words):

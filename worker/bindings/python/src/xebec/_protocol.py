@@ -22,11 +22,12 @@ REFUSED = 0x06
 LEAVING = 0x07
 DRAIN = 0x08
 CANCEL = 0x09
+LINES = 0x0A
 REQUEST = 0x10
 RESPONSE = 0x11
-FRAME_TYPES = frozenset((HELLO, WELCOME, SEGMENTS, READY, REFUSED, LEAVING, DRAIN, CANCEL, REQUEST, RESPONSE))
+FRAME_TYPES = frozenset((HELLO, WELCOME, SEGMENTS, READY, REFUSED, LEAVING, DRAIN, CANCEL, LINES, REQUEST, RESPONSE))
 
-# Capabilities in HELLO. RING, CONTEXTS and the last three are also the bits of WELCOME's mode.
+# Capabilities in HELLO. RING, CONTEXTS and the last four are also the bits of WELCOME's mode.
 CAN_RING = 1 << 0
 CAN_FEEDBACK = 1 << 1
 CAN_ACCURACY = 1 << 2
@@ -35,6 +36,7 @@ CAN_CONFIDENCES = 1 << 4
 CAN_PARAMETERS = 1 << 5
 CAN_CALLS = 1 << 6
 CAN_STREAMS = 1 << 7
+CAN_LINES = 1 << 8
 
 PREDICT, FEEDBACK, ACCURACY, GRANT, DISCARD = 1, 2, 3, 4, 5
 OK, MODEL_ERROR, BAD_OUTPUT, NEED_MORE, UNSUPPORTED, MORE = 0, 1, 2, 3, 4, 5
@@ -339,6 +341,10 @@ def decode_cancel(payload: bytes) -> int:
 
 def decode_drain(payload: bytes) -> None:
     _exactly("DRAIN", payload, 0)
+
+
+def decode_lines(payload: bytes) -> None:
+    _exactly("LINES", payload, 0)
 
 
 def encode_request(m: Request) -> bytes:
