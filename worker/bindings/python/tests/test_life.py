@@ -30,7 +30,7 @@ def pipe():
 def test_hello(start):
     gw = start(ECHO)
     ring = p.CAN_RING if gw.ring else 0
-    assert gw.hello == p.Hello(2, 0, ring, "token-1", "digits", "7", f"xebec-python/{xebec.__version__}", None)
+    assert gw.hello == p.Hello(2, 0, ring | p.CAN_LINES, "token-1", "digits", "7", f"xebec-python/{xebec.__version__}", None)
     gw.stop()
 
 

@@ -214,7 +214,7 @@ def predict(batch, contexts):
 xebec.serve(predict, contexts=True, confidences=True)
 """
     gw = start(source, contexts=True)
-    assert gw.hello.capabilities & ~p.CAN_RING == p.CAN_CONTEXTS | p.CAN_CONFIDENCES
+    assert gw.hello.capabilities & ~(p.CAN_RING | p.CAN_LINES) == p.CAN_CONTEXTS | p.CAN_CONFIDENCES
     r, (outputs, confidences) = gw.predict([b"a", b"bb"], contexts=[b"ann:", b""])
     assert r.flags == p.FLAG_CONFIDENCES
     assert outputs == [b"ann:1", b"2"]
@@ -252,7 +252,7 @@ def accuracy():
 xebec.serve(lambda batch, contexts: [repr(seen)], feedback=feedback, accuracy=accuracy, contexts=True, text=True)
 """
     gw = start(source, contexts=True)
-    assert gw.hello.capabilities & ~p.CAN_RING == p.CAN_CONTEXTS | p.CAN_FEEDBACK | p.CAN_ACCURACY
+    assert gw.hello.capabilities & ~(p.CAN_RING | p.CAN_LINES) == p.CAN_CONTEXTS | p.CAN_FEEDBACK | p.CAN_ACCURACY
     gw.submit([["x", "é"]], 2, ["ann", "bob"], 0, p.FEEDBACK, ['{"label": 1}', "null"])
     r = gw.answer()
     assert (r.kind, r.status, r.queries, r.out_len) == (p.FEEDBACK, p.OK, 2, 0)
@@ -273,7 +273,7 @@ xebec.serve(lambda batch, contexts: [repr(seen)], feedback=feedback, accuracy=ac
 
 def test_kinds_that_the_model_does_not_have(start):
     gw = start(IDENTITY)
-    assert gw.hello.capabilities & ~p.CAN_RING == 0
+    assert gw.hello.capabilities & ~(p.CAN_RING | p.CAN_LINES) == 0
     gw.submit([["x"]], 1, None, 64, p.FEEDBACK, ["1"])
     r = gw.answer()
     assert (r.kind, r.status, r.queries, r.out_len) == (p.FEEDBACK, p.UNSUPPORTED, 1, 0)

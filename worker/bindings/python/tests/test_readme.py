@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lines import Callee
 
 import xebec
 from xebec import _protocol as p
@@ -16,7 +17,7 @@ EXAMPLES = dict(re.findall(r"<!-- example: (\w+) -->\n```python\n(.*?)```", READ
 
 
 def test_every_example_is_run():
-    assert set(EXAMPLES) == {"digits", "try", "refuse", "feedback", "plain"}
+    assert set(EXAMPLES) == {"digits", "try", "refuse", "feedback", "plain", "call"}
     assert README.count("```python\n") == len(EXAMPLES)
 
 
@@ -54,6 +55,13 @@ def test_feedback(start):
     gw.request(p.ACCURACY, 0, 0, 0, *gw.grant(128))
     r = gw.answer()
     assert np.frombuffer(gw.b.map, "float64", 1, r.out_off + 64)[0] == 1 / 4
+    gw.stop()
+
+
+def test_call(calling):
+    upper = Callee({"x": "bytes[]"}, {"y": "bytes[]"}, lambda head, values: [[v.upper() for v in values[0]]])
+    gw, _ = calling(EXAMPLES["call"], {"upper": upper})
+    assert gw.predict([b"a", b"b"])[1] == [b"A", b"B"]
     gw.stop()
 
 

@@ -10,14 +10,15 @@ no thread unless the model asks for concurrency, and imports numpy only for a mo
 Where to read next: ``_serve`` is the public API, ``_worker`` the state machine of ``api/spec/worker.md``. ``_link`` and
 ``_ring.c`` transport descriptors. ``_blocks`` lays out tensors in shared memory, with the codecs ``_arrays``,
 ``_views`` and ``_bytes``. ``_model`` turns values into arguments and results into values, ``_frames`` into frames. ``_protocol`` encodes frames
-and descriptors. ``_concurrent`` runs predictions beside each other,
+and descriptors. ``_concurrent`` runs predictions beside each other, ``_calls`` calls other functions of the gateway,
 ``_streams`` those whose answers are streams. ``_zygote`` is separate: the process that workers are forked from.
 """
 
+from ._calls import CallError, acall, call
 from ._frames import frame
 from ._model import END, Call, Last
 from ._serve import serve, try_predict
 from ._tensors import BadOutput, Error
 from ._worker import VERSION as __version__
 
-__all__ = ["END", "BadOutput", "Call", "Error", "Last", "__version__", "frame", "serve", "try_predict"]
+__all__ = ["END", "BadOutput", "Call", "CallError", "Error", "Last", "__version__", "acall", "call", "frame", "serve", "try_predict"]

@@ -73,6 +73,7 @@ class Coroutines(Threads):
             # Before Python 3.10 a semaphore belongs to the loop of the thread that makes it.
             self._slots = self._slots or asyncio.Semaphore(self._n)
             async with self._slots:
+                worker.begins(q)
                 started = _clock()
                 try:
                     arguments = worker.arguments(q, maps)

@@ -16,7 +16,7 @@ from ._blocks import Block, Codec, Float64s, LaidOut, Statuses, codecs
 from ._bytes import ByteStrings
 from ._frames import maker, unframed
 from ._protocol import CAN_CALLS, CAN_PARAMETERS, ProtocolError
-from ._tensors import ERROR_CODES, BadOutput, Error, Signature, TensorSpec, describe
+from ._tensors import BadOutput, Error, Signature, TensorSpec, describe
 
 # The size of an error text: enough for a deep traceback, small compared with any block.
 MAX_ERROR_BYTES = 16 * 1024
@@ -166,7 +166,7 @@ class Model:
         return self._refusal(values, dict.fromkeys(range(n), error), n, False)
 
     def _refusal(self, values: list[Any], errors: dict[int, Error], n: int, confident: bool) -> Answer:
-        codes = [ERROR_CODES[errors[i].code] if i in errors else 0 for i in range(n)]
+        codes = [errors[i].status if i in errors else 0 for i in range(n)]
         texts = [cut(str(errors[i]), MAX_ERROR_BYTES) if i in errors else b"" for i in range(n)]
         block = self._refusing_blocks[confident]
         return Answer(block, block.prepare([*values, codes, texts], n), confident, True)

@@ -39,6 +39,7 @@ class Stream:
     def __init__(self, streams: "Streams", worker: Any, q: tuple[int, ...], maps: Any) -> None:
         self._streams, self._worker, self.batch = streams, worker, q[0]
         self._lock = threading.Lock()
+        self._request = q
         self._turn: Any = (q, maps)  # the request to answer; None while the turn is the gateway's
         self._ahead: deque[_Output] = deque()
         self._ahead_bytes = 0
@@ -47,6 +48,10 @@ class Stream:
         self.closed = False  # nothing more is sent
         self._work = 0
         self.on_change: Callable[[], Any] = lambda: None  # called, perhaps with the lock held, when room or closed may have changed
+
+    def begins(self) -> None:
+        """The model's code begins, on this thread or in this task."""
+        self._worker.begins(self._request)
 
     def over(self) -> bool:
         """Whether the model's code is to end."""
@@ -122,7 +127,7 @@ class Stream:
             self._send()
         elif self.closed or self._final is True:
             self._finish(p.OK, None)
-        elif isinstance(self._final, Error):
+        elif isinstance(self._final, Error) and self._final.refuses:
             self._refuse(self._final)
         elif isinstance(self._final, BadOutput):
             self._finish(p.BAD_OUTPUT, str(self._final))
@@ -273,6 +278,7 @@ class Generators(Streams):
     def _generate(self, stream: Stream, arguments: tuple[Any, ...]) -> None:
         change = threading.Event()
         stream.on_change = change.set
+        stream.begins()
         generator, how, started = None, True, _clock()
         try:
             generator = iter(self._handlers.predict(*arguments))
@@ -331,6 +337,7 @@ class AsyncGenerators(Streams):
             task.cancel()
 
     async def _generate(self, stream: Stream, arguments: tuple[Any, ...], change: Any) -> None:
+        stream.begins()
         generator, how, started = None, True, _clock()
         try:
             generator = self._handlers.predict(*arguments)

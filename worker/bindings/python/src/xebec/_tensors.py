@@ -62,6 +62,16 @@ class Error(Exception):
         super().__init__(message)
         self.code = code
 
+    @property
+    def refuses(self) -> bool:
+        """Whether it says all that there is to say, so that operators need no traceback."""
+        return True
+
+    @property
+    def status(self) -> int:
+        """The worker protocol's status of the query."""
+        return ERROR_CODES.get(self.code, ERROR_CODES["model_error"])
+
 
 # The worker protocol's status of a query.
 ERROR_CODES = {"invalid_input": 1, "model_error": 2}

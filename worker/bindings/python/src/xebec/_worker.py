@@ -15,6 +15,7 @@ import sys
 import time
 from typing import Any, NamedTuple, NoReturn, Optional
 
+from . import _calls
 from . import _protocol as p
 from ._link import Maps, SocketLink, map_segments
 from ._model import Answer, Handlers, Model, cut, error_text, is_async
@@ -64,6 +65,7 @@ class Worker:
         self._stop_signals = 0
         self._leaving_sent = False
         self._executor: Any = None
+        self._lines = False  # whether the model may call others
         self._streams: Any = None  # the executor, if the model answers in streams
         self._draining = False
 
@@ -108,6 +110,7 @@ class Worker:
             | (p.CAN_PARAMETERS if h.parameters else 0)
             | (p.CAN_CALLS if h.calls else 0)
             | (p.CAN_STREAMS if h.stream else 0)
+            | p.CAN_LINES
         )
         launch = self._launch
         hello = p.Hello(p.MAJOR, p.MINOR, capabilities, launch.token, launch.model, launch.version, BINDING, None, h.concurrency)
@@ -141,6 +144,9 @@ class Worker:
                 self._on_request(p.decode_request(payload))
             elif kind == p.WELCOME and not self._model:
                 self._on_welcome(p.decode_welcome(payload))
+            elif kind == p.LINES and self._model and not self._maps and self._mode & p.CAN_LINES:
+                p.decode_lines(payload)
+                self._on_lines()
             elif kind == p.SEGMENTS and self._model:
                 self._on_segments(p.decode_segments(payload))
             elif kind == p.DRAIN and self._maps:
@@ -184,6 +190,17 @@ class Worker:
             from . import _concurrent  # asyncio takes longer to import than the rest of a small worker
 
             self._executor = _concurrent.executor(h.predict, h.concurrency, self._lost)
+
+    def _on_lines(self) -> None:
+        if not self._fds or self._lines:
+            raise p.ProtocolError("LINES came twice, or without a descriptor")
+        self._lines = True
+        _calls.open_lines(self._fds.pop(0))
+
+    def begins(self, q: tuple[int, ...]) -> None:
+        """Notes, on the thread or in the task that runs predict for a request, what its calls belong to."""
+        if self._lines:
+            _calls.current.set((q[0], q[3]))
 
     def _on_segments(self, m: p.Segments) -> None:
         if self._maps and m.generation <= self._maps.generation:
@@ -237,6 +254,7 @@ class Worker:
 
     def predict(self, q: tuple[int, ...], maps: Maps) -> None:
         """Answers a PREDICT."""
+        self.begins(q)
         started = _clock()
         try:
             arguments = self.arguments(q, maps)
@@ -254,7 +272,8 @@ class Worker:
         """Answers a PREDICT with what predict returned or raised."""
         model, queries = self._model, q[3]
         assert model is not None
-        if isinstance(returned, BaseException) and not (isinstance(returned, Error) and queries == 1 and self._major >= 2):
+        refused = isinstance(returned, Error) and returned.refuses
+        if isinstance(returned, BaseException) and not (refused and queries == 1 and self._major >= 2):
             self._fail(q, maps, p.MODEL_ERROR, error_text(returned), work)
             return
         try:
