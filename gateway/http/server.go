@@ -166,7 +166,7 @@ func (s *Server) makeHertz() {
 	}
 	s.hertz = server.New(append(options,
 		server.WithListener(ln), server.WithHostPorts(ln.Addr().String()), server.WithTransport(transport),
-		server.WithExitWaitTime(0), server.WithDisablePrintRoute(true), server.WithDisablePreParseMultipartForm(true),
+		server.WithExitWaitTime(0), server.WithMaxKeepBodySize(blockingAnswer), server.WithDisablePrintRoute(true), server.WithDisablePreParseMultipartForm(true),
 		server.WithRedirectTrailingSlash(false), server.WithHandleMethodNotAllowed(true), server.WithDisableHeaderNamesNormalizing(false),
 	)...)
 	s.hertz.Name = "xebec"

@@ -28,6 +28,9 @@ const (
 	windowBytes = 1 << 20 //xebec:limit unread bytes of a request's body on an HTTP/2 connection
 	// connectionWindowBytes is the same for all streams of a connection together.
 	connectionWindowBytes = 4 << 20 //xebec:limit unread bytes of all bodies on an HTTP/2 connection
+	// frameBytes bounds a frame that a client sends, and one that it gets. A connection keeps a buffer for the largest of each as long as it is
+	// open. No server may take less than this, and many clients send no larger ones.
+	frameBytes = 16 << 10 //xebec:limit a frame of HTTP/2
 	// pingAfter is how long a connection with open streams may be silent before it is pinged, and pingTimeout how long the
 	// answer may take.
 	pingAfter   = 30 * time.Second
@@ -85,7 +88,7 @@ type Server struct {
 func New(core suite.Core, o Options) *Server {
 	s := &Server{core: core, options: o, base: &http.Server{MaxHeaderBytes: o.HeaderBytes, ErrorLog: log.New(io.Discard, "", 0)}} // clients must not fill a log
 	s.http2 = &http2.Server{
-		MaxConcurrentStreams: maxStreams, MaxUploadBufferPerStream: windowBytes, MaxUploadBufferPerConnection: connectionWindowBytes,
+		MaxConcurrentStreams: maxStreams, MaxReadFrameSize: frameBytes, MaxUploadBufferPerStream: windowBytes, MaxUploadBufferPerConnection: connectionWindowBytes,
 		IdleTimeout: o.IdleTimeout, WriteByteTimeout: o.WriteTimeout, ReadIdleTimeout: pingAfter, PingTimeout: pingTimeout,
 	}
 	if err := http2.ConfigureServer(s.base, s.http2); err != nil {
@@ -326,8 +329,6 @@ func (s *Server) answer(w http.ResponseWriter, c *app.RequestContext, head bool,
 }
 
 const (
-	// writeBytes of an answer are written at a time.
-	writeBytes = 64 << 10
 	// heldBytes is the size from which an answer needs room while it is written: a client may open many streams and take nothing.
 	heldBytes = 4 << 10
 )
@@ -340,7 +341,7 @@ func (s *Server) stream(w http.ResponseWriter, c *app.RequestContext) {
 	w.WriteHeader(c.Response.StatusCode())
 	defer c.Response.CloseBodyStream()
 	control, body := http.NewResponseController(w), c.Response.BodyStream()
-	part := make([]byte, 32<<10)
+	part := make([]byte, frameBytes)
 	for {
 		n, err := body.Read(part)
 		if n > 0 {
@@ -373,7 +374,7 @@ func (o *Options) write(w http.ResponseWriter, body []byte, held Held) {
 				return
 			}
 		}
-		n = min(len(body), writeBytes)
+		n = min(len(body), frameBytes)               // more would be one frame, if the client takes larger ones
 		if _, err := w.Write(body[:n]); err != nil { // or the client has left
 			if o.Unread != nil && o.MinRate > 0 && !time.Now().Before(due) {
 				o.Unread()
