@@ -160,6 +160,9 @@ func TestCORS(t *testing.T) {
 		{every, "https://anyone.example", map[string]string{"Access-Control-Allow-Origin": "*", "Vary": "Origin", "Access-Control-Expose-Headers": exposed}},
 		{every, "null", map[string]string{"Access-Control-Allow-Origin": "*", "Vary": "Origin", "Access-Control-Expose-Headers": exposed}},
 		{named, "https://evil.example", nil}, {secret, "https://app.example:8443", nil}, {nil, "https://app.example", nil},
+		{named, "http://app.example", nil}, {named, "http://localhost", nil}, {named, "https://localhost:3000", nil}, {named, "https://APP.example", nil},
+		{named, "https://app.example.evil.example", nil}, {named, "https://evil.example#https://app.example", nil}, {named, "https://app.example/", nil},
+		{named, "https://app.example:443", nil}, {named, "null", nil}, {secret, "null", nil},
 	} {
 		for _, reply := range []ReplyMode{ReplyAsync, ReplyWait} {
 			f := serve(t, querytest.Floats4, querytest.Sum, learns, withCORS(c.cors), func(f *fixture) { f.reply = reply })
