@@ -340,44 +340,85 @@ func actSpy() {
 	_ = unix.Kill(-1, unix.SIGUSR1)
 }
 
-// The filter answers what it should for each call and architecture: evaluated as the kernel would.
+// The filters answer what they should for each call and architecture: evaluated as the kernel would.
 func TestFilterProgram(t *testing.T) {
-	program, err := filterProgram()
+	all, err := filterProgram()
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw := make([]bpf.Instruction, len(program))
-	for i, f := range program {
-		raw[i] = bpf.RawInstruction{Op: f.Code, Jt: f.Jt, Jf: f.Jf, K: f.K}.Disassemble()
-	}
-	vm, err := bpf.NewVM(raw)
+	others, err := assemble([]seccomp.SyscallGroup{{NamesWithCondtions: ofOthers, Action: notPermitted}})
 	if err != nil {
 		t.Fatal(err)
+	}
+	var vms []*bpf.VM
+	for _, program := range [][]unix.SockFilter{all, others} {
+		raw := make([]bpf.Instruction, len(program))
+		for i, f := range program {
+			raw[i] = bpf.RawInstruction{Op: f.Code, Jt: f.Jt, Jf: f.Jf, K: f.K}.Disassemble()
+		}
+		vm, err := bpf.NewVM(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		vms = append(vms, vm)
 	}
 	const allow = unix.SECCOMP_RET_ALLOW
+	args := func(a ...uint64) (all [3]uint64) {
+		copy(all[:], a)
+		return all
+	}
 	for _, tc := range []struct {
-		name  string
-		call  uint32
-		arch  uint32
-		first uint64
-		want  seccomp.Action
+		name string
+		call uint32
+		arch uint32
+		args [3]uint64
+		want seccomp.Action
 	}{
-		{"read", unix.SYS_READ, unix.AUDIT_ARCH_X86_64, 0, allow},
-		{"a thread", unix.SYS_CLONE, unix.AUDIT_ARCH_X86_64, unix.CLONE_VM | unix.CLONE_THREAD | unix.CLONE_SIGHAND, allow},
-		{"a user namespace", unix.SYS_CLONE, unix.AUDIT_ARCH_X86_64, unix.CLONE_NEWUSER | uint64(unix.SIGCHLD), notPermitted},
-		{"a time namespace", unix.SYS_CLONE, unix.AUDIT_ARCH_X86_64, unix.CLONE_NEWTIME, notPermitted},
-		{"clone3", unix.SYS_CLONE3, unix.AUDIT_ARCH_X86_64, 0, noSuchCall},
-		{"ptrace", unix.SYS_PTRACE, unix.AUDIT_ARCH_X86_64, 0, notPermitted},
-		{"bpf", unix.SYS_BPF, unix.AUDIT_ARCH_X86_64, 0, notPermitted},
-		{"another architecture's", unix.SYS_READ, unix.AUDIT_ARCH_I386, 0, noSuchCall},
+		{"read", unix.SYS_READ, unix.AUDIT_ARCH_X86_64, args(), allow},
+		{"a thread", unix.SYS_CLONE, unix.AUDIT_ARCH_X86_64, args(unix.CLONE_VM | unix.CLONE_THREAD | unix.CLONE_SIGHAND), allow},
+		{"a user namespace", unix.SYS_CLONE, unix.AUDIT_ARCH_X86_64, args(unix.CLONE_NEWUSER | uint64(unix.SIGCHLD)), notPermitted},
+		{"a time namespace", unix.SYS_CLONE, unix.AUDIT_ARCH_X86_64, args(unix.CLONE_NEWTIME), notPermitted},
+		{"clone3", unix.SYS_CLONE3, unix.AUDIT_ARCH_X86_64, args(), noSuchCall},
+		{"ptrace", unix.SYS_PTRACE, unix.AUDIT_ARCH_X86_64, args(), notPermitted},
+		{"bpf", unix.SYS_BPF, unix.AUDIT_ARCH_X86_64, args(), notPermitted},
+		{"its own limit", unix.SYS_PRLIMIT64, unix.AUDIT_ARCH_X86_64, args(0, unix.RLIMIT_NOFILE, 0x7000), allow},
+		{"read another's limit", unix.SYS_PRLIMIT64, unix.AUDIT_ARCH_X86_64, args(77, unix.RLIMIT_NOFILE, 0), allow},
+		{"another's limit", unix.SYS_PRLIMIT64, unix.AUDIT_ARCH_X86_64, args(77, unix.RLIMIT_NOFILE, 0x7000), notPermitted},
+		{"another's limit, at an address whose low half is zero", unix.SYS_PRLIMIT64, unix.AUDIT_ARCH_X86_64, args(77, unix.RLIMIT_NOFILE, 1<<32), notPermitted},
+		{"its own priority", unix.SYS_SETPRIORITY, unix.AUDIT_ARCH_X86_64, args(unix.PRIO_PROCESS, 0, 5), allow},
+		{"another's priority", unix.SYS_SETPRIORITY, unix.AUDIT_ARCH_X86_64, args(unix.PRIO_PROCESS, 77, 5), notPermitted},
+		{"a group's priority", unix.SYS_SETPRIORITY, unix.AUDIT_ARCH_X86_64, args(unix.PRIO_PGRP, 0, 5), notPermitted},
+		{"a user's priority", unix.SYS_SETPRIORITY, unix.AUDIT_ARCH_X86_64, args(unix.PRIO_USER, 0, 5), notPermitted},
+		{"a user's priority, with more bits than the kernel reads", unix.SYS_SETPRIORITY, unix.AUDIT_ARCH_X86_64, args(1<<32|unix.PRIO_USER, 0, 5), notPermitted},
+		{"its own I/O priority", unix.SYS_IOPRIO_SET, unix.AUDIT_ARCH_X86_64, args(ioprioProcess, 0, 3<<13), allow},
+		{"another's I/O priority", unix.SYS_IOPRIO_SET, unix.AUDIT_ARCH_X86_64, args(ioprioProcess, 77, 3<<13), notPermitted},
+		{"a user's I/O priority", unix.SYS_IOPRIO_SET, unix.AUDIT_ARCH_X86_64, args(3, 0, 3<<13), notPermitted},
+		{"its own policy", unix.SYS_SCHED_SETSCHEDULER, unix.AUDIT_ARCH_X86_64, args(0, 5, 0x7000), allow},
+		{"another's policy", unix.SYS_SCHED_SETSCHEDULER, unix.AUDIT_ARCH_X86_64, args(77, 5, 0x7000), notPermitted},
+		{"another's parameters", unix.SYS_SCHED_SETPARAM, unix.AUDIT_ARCH_X86_64, args(77, 0x7000), notPermitted},
+		{"another's attributes", unix.SYS_SCHED_SETATTR, unix.AUDIT_ARCH_X86_64, args(77, 0x7000), notPermitted},
+		{"a thread's processors", unix.SYS_SCHED_SETAFFINITY, unix.AUDIT_ARCH_X86_64, args(77, 8, 0x7000), allow},
+		{"another architecture's", unix.SYS_READ, unix.AUDIT_ARCH_I386, args(), noSuchCall},
 	} {
 		data := make([]byte, 64) // struct seccomp_data; the machine of package bpf loads words in network order
 		binary.BigEndian.PutUint32(data, tc.call)
 		binary.BigEndian.PutUint32(data[4:], tc.arch)
-		binary.BigEndian.PutUint32(data[16:], uint32(tc.first))
-		binary.BigEndian.PutUint32(data[20:], uint32(tc.first>>32))
-		if got, err := vm.Run(data); err != nil || seccomp.Action(got) != tc.want {
-			t.Errorf("%s: %#x, error %v: expected %#x", tc.name, got, err, uint32(tc.want))
+		for i, a := range tc.args {
+			binary.BigEndian.PutUint32(data[16+8*i:], uint32(a))
+			binary.BigEndian.PutUint32(data[20+8*i:], uint32(a>>32))
+		}
+		got := seccomp.Action(allow)
+		for _, vm := range vms { // the kernel takes the strictest answer
+			one, err := vm.Run(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if one != allow {
+				got = seccomp.Action(one)
+			}
+		}
+		if got != tc.want {
+			t.Errorf("%s: %#x: expected %#x", tc.name, uint32(got), uint32(tc.want))
 		}
 	}
 }

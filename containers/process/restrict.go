@@ -172,24 +172,67 @@ const forbidden = `
 
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
 
+// ofOthers are the calls by which a process changes priorities and limits of another one of its user. The caller may mean itself, as 0, and
+// nothing else: a filter cannot tell the numbers of its own threads from those of strangers. What is left open is sched_setaffinity, which C
+// libraries call with a thread's number for each thread that is created with an affinity.
+//
+// All conditions are that an argument differs from 0 or 1, and a call of which none holds leaves that number where the calls behind it
+// look for theirs: no call that is listed here has such a number.
+var ofOthers = []seccomp.NameWithConditions{
+	{Name: "prlimit64", Conditions: []seccomp.Condition{isNot(0, 0), isNot(2, 0)}}, // without new limits it only reads
+	{Name: "setpriority", Conditions: []seccomp.Condition{isNot(0, unix.PRIO_PROCESS)}},
+	{Name: "setpriority", Conditions: []seccomp.Condition{isNot(1, 0)}},
+	{Name: "ioprio_set", Conditions: []seccomp.Condition{isNot(0, ioprioProcess)}},
+	{Name: "ioprio_set", Conditions: []seccomp.Condition{isNot(1, 0)}},
+	{Name: "sched_setscheduler", Conditions: []seccomp.Condition{isNot(0, 0)}},
+	{Name: "sched_setparam", Conditions: []seccomp.Condition{isNot(0, 0)}},
+	{Name: "sched_setattr", Conditions: []seccomp.Condition{isNot(0, 0)}},
+}
+
+const ioprioProcess = 1 // IOPRIO_WHO_PROCESS of linux/ioprio.h
+
+func isNot(argument uint32, value uint64) seccomp.Condition {
+	return seccomp.Condition{Argument: argument, Operation: seccomp.NotEqual, Value: value}
+}
+
 // filterCalls forbids system calls to this process and all that it starts: they fail with EPERM.
 func filterCalls() error {
-	if !seccomp.Supported() {
-		return errors.New("this kernel was built without CONFIG_SECCOMP_FILTER")
-	}
 	program, err := filterProgram()
 	if err != nil {
 		return err
 	}
+	return install(program, unix.SECCOMP_FILTER_FLAG_TSYNC)
+}
+
+// spareOthers forbids the calling thread and all that it starts to change priorities and limits of other processes, and adds to the verdict
+// why that does not hold. Where a replica sees only processes of its own, it may. The launcher's other threads may: they set the replica's limits.
+func (s *sandbox) spareOthers(v *verdict) {
+	if s.Namespaces && !s.Control {
+		return
+	}
+	program, err := assemble([]seccomp.SyscallGroup{{NamesWithCondtions: ofOthers, Action: notPermitted}})
+	if err == nil {
+		err = install(program, 0)
+	}
+	if err != nil {
+		v.Missing = append(v.Missing, "It can lower priorities and limits of other processes of its user: "+err.Error()+".")
+	}
+}
+
+// install adds a filter to those of the calling thread, or with SECCOMP_FILTER_FLAG_TSYNC of this process.
+func install(program []unix.SockFilter, flags uintptr) error {
+	if !seccomp.Supported() {
+		return errors.New("this kernel was built without CONFIG_SECCOMP_FILTER")
+	}
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)))
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
 	if errno != 0 {
 		return errno
 	}
 	return nil
 }
 
-// filterProgram assembles the filter.
+// filterProgram assembles the filter of all replicas.
 func filterProgram() ([]unix.SockFilter, error) {
 	native, err := arch.GetInfo("")
 	if err != nil {
@@ -203,19 +246,25 @@ func filterProgram() ([]unix.SockFilter, error) {
 			})
 		}
 	}
-	policy := seccomp.Policy{
-		DefaultAction: seccomp.ActionAllow,
-		Syscalls: []seccomp.SyscallGroup{
-			{Names: slices.DeleteFunc(strings.Fields(forbidden), func(name string) bool {
-				_, found := native.SyscallNames[name]
-				return !found // not every architecture has all
-			}), Action: notPermitted},
-			// Its flags are in memory, where a filter cannot see them. C libraries fall back to clone.
-			{Names: []string{"clone3"}, Action: noSuchCall},
-			// The last group: comparing an argument replaces the number of the call, which other groups compare.
-			{NamesWithCondtions: namespaces, Action: notPermitted},
-		},
+	return assemble([]seccomp.SyscallGroup{
+		{Names: slices.DeleteFunc(strings.Fields(forbidden), func(name string) bool {
+			_, found := native.SyscallNames[name]
+			return !found // not every architecture has all
+		}), Action: notPermitted},
+		// Its flags are in memory, where a filter cannot see them. C libraries fall back to clone.
+		{Names: []string{"clone3"}, Action: noSuchCall},
+		// The last group: comparing an argument replaces the number of the call, which other groups compare.
+		{NamesWithCondtions: namespaces, Action: notPermitted},
+	})
+}
+
+// assemble makes a filter that allows what is in no group.
+func assemble(groups []seccomp.SyscallGroup) ([]unix.SockFilter, error) {
+	native, err := arch.GetInfo("")
+	if err != nil {
+		return nil, err
 	}
+	policy := seccomp.Policy{DefaultAction: seccomp.ActionAllow, Syscalls: groups}
 	body, err := policy.Assemble()
 	if err != nil {
 		return nil, err

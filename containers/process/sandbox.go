@@ -131,6 +131,7 @@ func runLauncher() error {
 		return s.supervise(ctl, q, started)
 	}
 	s.drop(&started)
+	s.spareOthers(&started)
 	if s.Strict && len(started.Missing) > 0 {
 		return report(ctl, verdict{Step: stepLayer, Error: started.Missing[0]})
 	}
@@ -163,6 +164,7 @@ func (s *sandbox) supervise(ctl int, q request, started verdict) error {
 	go func() {
 		runtime.LockOSThread()
 		s.drop(&started)
+		s.spareOthers(&started)
 		if s.Strict && len(started.Missing) > 0 {
 			forked <- child{err: errLayer}
 			return

@@ -14,10 +14,10 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// siblingProgram is a model that tries to look into, trace and signal another replica of itself. A query names the attempt and
+// siblingProgram is a model that tries to look into, trace, signal and slow another replica of itself. A query names the attempt and
 // the pids of both replicas, as they see them. A result that would be empty counts as denied.
 const siblingProgram = `
-import ctypes, os, signal, socket
+import ctypes, os, resource, signal, socket
 import xebec
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -86,7 +86,24 @@ def listed(pid):
     if str(pid) not in os.listdir("/proc"):
         raise OSError("it is not there")
 
+def limit(pid):
+    # the same again: what ends the other one would end the attempts that follow
+    resource.prlimit(pid, resource.RLIMIT_CORE, resource.prlimit(pid, resource.RLIMIT_CORE))
+
+class Attributes(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint32), ("policy", ctypes.c_uint32), ("flags", ctypes.c_uint64), ("nice", ctypes.c_int32),
+                ("priority", ctypes.c_uint32), ("times", ctypes.c_uint64 * 3)]
+
+def attributes(pid):
+    a = Attributes(size=48, policy=0, nice=os.getpriority(os.PRIO_PROCESS, pid))
+    check(libc.syscall(314, pid, ctypes.byref(a), 0))
+
 attempts = {
+    "prlimit": limit, "setpriority": lambda pid: os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid)),
+    "setpriority of its user": lambda pid: os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_PROCESS, pid)),
+    "ioprio_set": lambda pid: check(libc.syscall(251, 1, pid, 2 << 13 | 4)), "sched_setattr": attributes,
+    "sched_setscheduler": lambda pid: os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0)),
+    "sched_setparam": lambda pid: os.sched_setparam(pid, os.sched_param(0)),
     "environ": read("environ"), "maps": read("maps"), "mem": memory, "map_files": lambda pid: os.listdir(f"/proc/{pid}/map_files")[0],
     "fd": lambda pid: os.listdir(f"/proc/{pid}/fd")[0], "cwd": lambda pid: os.readlink(f"/proc/{pid}/cwd"), "root": lambda pid: os.listdir(f"/proc/{pid}/root/"),
     "ptrace": trace, "process_vm_readv": vm, "pidfd_getfd": descriptor,
@@ -111,18 +128,22 @@ var siblingAttempts = map[string]string{
 	"ptrace": aDomain, "process_vm_readv": aDomain, "pidfd_getfd": aDomain,
 	"kill": theSignals, "SIGCONT": theSignals, "pidfd_send_signal": theSignals, "abstract socket": theSignals,
 	"cmdline": aProc, "listed": aProc,
+	"prlimit": theFilter, "setpriority": theFilter, "setpriority of its user": theFilter, "ioprio_set": theFilter, "sched_setattr": theFilter,
+	"sched_setscheduler": theFilter, "sched_setparam": theFilter,
 }
 
-// The layers of a fork as describe names them. The scope of signals has no name of its own: describe says where it is missing.
+// The layers of a fork as describe names them. The scope of signals and the filter for other processes have no name of their own: describe
+// says where they are missing.
 const (
 	aDomain    = "landlock domain of its own"
 	theSignals = "can signal it"
 	aProc      = "/proc hides other forks"
+	theFilter  = "can lower priorities"
 
 	keepsCapabilities = "It keeps capabilities"
 )
 
-// Two replicas that were forked from one zygote can neither see, read, trace nor signal each other, under a gateway of root and under
+// Two replicas that were forked from one zygote can neither see, read, trace, signal nor slow each other, under a gateway of root and under
 // one of an ordinary user. Without isolation each of the attempts succeeds, so that they are known to be right. The gateway still ends
 // the replicas.
 func TestForksOfAZygoteAreIsolatedFromEachOther(t *testing.T) {
@@ -175,6 +196,9 @@ func TestForksOfAZygoteAreIsolatedFromEachOther(t *testing.T) {
 
 // denies reports whether a fork has the layer that denies an attempt.
 func denies(layers, lacks, layer string) bool {
+	if layer == theFilter {
+		return strings.Contains(layers, "seccomp") && !strings.Contains(lacks, theFilter)
+	}
 	if layer == theSignals {
 		return strings.Contains(layers, aDomain) && !strings.Contains(lacks, theSignals)
 	}
@@ -189,6 +213,8 @@ func saysWhyNot(lacks, layer string) bool {
 		reasons = append(reasons, keepsCapabilities)
 	case theSignals:
 		reasons = append(reasons, theSignals)
+	case theFilter:
+		reasons = append(reasons, "No filter restricts its system calls", theFilter)
 	case aProc:
 		reasons = append(reasons, "hidepid", "no namespaces of its own")
 	}
