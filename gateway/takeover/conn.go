@@ -80,23 +80,50 @@ func NewConn(c *net.UnixConn) (*Conn, error) {
 	}
 	var cred *unix.Ucred
 	var failed error
-	if err := raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	process, unwatched := -1, error(nil)
+	if err := raw.Control(func(fd uintptr) {
+		if cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); failed == nil {
+			process, unwatched = processAt(int(fd), int(cred.Pid))
+		}
+	}); err != nil {
 		failed = err
 	}
 	if failed != nil {
 		c.Close()
 		return nil, fmt.Errorf("identify the other process: %w", failed)
 	}
+	if unwatched != nil {
+		c.Close()
+		return nil, fmt.Errorf("watch process %d: %w", cred.Pid, unwatched)
+	}
 	if int(cred.Uid) != os.Getuid() && cred.Uid != 0 {
+		_ = unix.Close(process)
 		c.Close()
 		return nil, fmt.Errorf("process %d belongs to user %d: only user %d and root may take over", cred.Pid, cred.Uid, os.Getuid())
 	}
-	process, err := unix.PidfdOpen(int(cred.Pid), 0)
-	if err != nil {
-		c.Close()
-		return nil, fmt.Errorf("watch process %d: %w", cred.Pid, err)
-	}
 	return &Conn{conn: c, peer: *cred, process: process, waiting: map[uint64]chan Answer{}}, nil
+}
+
+// processAt returns a pidfd of the process at the other end of a socket, by which it is killed. The kernel has that since Linux 6.5. Before, only
+// its number is known, which another process may have by now; so it counts only if the connection has not ended since. That is no proof
+// where it has left its end of the connection to a third process.
+func processAt(socket, pid int) (int, error) {
+	process, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
+	if !errors.Is(err, unix.ENOPROTOOPT) {
+		return process, err
+	}
+	if process, err = unix.PidfdOpen(pid, 0); err != nil {
+		return -1, err
+	}
+	end := []unix.PollFd{{Fd: int32(socket)}} // POLLHUP needs not be asked for
+	if _, err = unix.Poll(end, 0); err == nil && end[0].Revents&unix.POLLHUP != 0 {
+		err = errEnded
+	}
+	if err != nil {
+		_ = unix.Close(process)
+		return -1, err
+	}
+	return process, nil
 }
 
 // EndReceive ends Receive, now and later.

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,7 +17,118 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(dialEnv); path != "" {
+		leaveConnection(path)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+const dialEnv = "XEBEC_TEST_TAKEOVER_DIAL"
+
+// leaveConnection connects, leaves its end of the connection to another process, which waits for the end of stdin, and ends.
+func leaveConnection(path string) {
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		panic(err)
+	}
+	f, err := c.(*net.UnixConn).File()
+	if err != nil {
+		panic(err)
+	}
+	heir := exec.Command("cat")
+	heir.Stdin, heir.ExtraFiles = os.Stdin, []*os.File{f}
+	if err := heir.Start(); err != nil {
+		panic(err)
+	}
+	os.Exit(0)
+}
+
+// A process that has ended is not mistaken for the one that has its number next: that one is not killed in its place.
+func TestNumberOfAnotherProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	dialer := exec.Command(os.Args[0])
+	dialer.Env = append(os.Environ(), dialEnv+"="+path)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	dialer.Stdin = r
+	if err := dialer.Run(); err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	c, err := ln.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	stranger := processWithNumber(t, dialer.Process.Pid)
+	if stranger == nil {
+		return
+	}
+	conn, err := NewConn(c)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // Linux 6.5 to 6.15
+		err = nil
+	} else if err == nil {
+		defer conn.Close()
+		err = conn.Kill()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	// Only a stranger that was not killed echoes.
+	_, err = io.WriteString(stranger, "x")
+	if err == nil {
+		_, err = io.ReadFull(stranger, make([]byte, 1))
+	}
+	if err != nil {
+		t.Errorf("process %d has got the number of the one that had connected, and was killed in its place: %v", dialer.Process.Pid, err)
+	}
+}
+
+// processWithNumber starts a process that echoes and has this number, or returns nil where numbers cannot be chosen.
+func processWithNumber(t *testing.T, pid int) io.ReadWriter {
+	const tries = 500 // others start processes, too
+	for range tries {
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0); err != nil {
+			t.Logf("this test chooses the number of a process, which it may not here: %v", err)
+			return nil
+		}
+		cat := exec.Command("cat")
+		in, err := cat.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cat.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cat.Start(); err != nil {
+			t.Fatal(err)
+		}
+		end := func() {
+			in.Close()
+			_ = cat.Wait()
+		}
+		if cat.Process.Pid == pid {
+			t.Cleanup(end)
+			return struct {
+				io.Reader
+				io.Writer
+			}{out, in}
+		}
+		end()
+	}
+	t.Logf("number %d was not free in %d tries", pid, tries)
+	return nil
+}
 
 // connected are both ends of a connection at a socket file.
 func connected(t *testing.T) (here, there *Conn) {
