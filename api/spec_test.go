@@ -98,7 +98,7 @@ func TestModelValidation(t *testing.T) {
 		{"no inputs", func(m *ModelSpec) { m.Inputs = nil }, "inputs: is empty"},
 		{"no outputs", func(m *ModelSpec) { m.Outputs = nil }, "outputs: is empty"},
 		{"many tensors", func(m *ModelSpec) { m.Inputs = make([]TensorSpec, 256) }, "inputs: has 256 tensors: expected at most 255"},
-		{"long names of many tensors", func(m *ModelSpec) { m.Inputs = manyInputs(255, 200) }, "inputs: and outputs take 52040 bytes in the worker protocol: expected at most 49152"},
+		{"long names of many tensors", func(m *ModelSpec) { m.Inputs = manyInputs(255, 200) }, "inputs: and outputs take 52034 bytes in the worker protocol: expected at most 49152"},
 		{"tensor name", func(m *ModelSpec) { m.Inputs[0].Name = "" }, "inputs[0].name: is empty"},
 		{"tensor name text", func(m *ModelSpec) { m.Inputs[0].Name = "a\nb" }, "inputs[0].name: \"a\\nb\": expected UTF-8 text"},
 		{"tensor name long", func(m *ModelSpec) { m.Inputs[0].Name = long }, "has 5000 bytes: expected at most 255"},
