@@ -1,6 +1,7 @@
 package containers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,9 @@ type Config struct {
 	// Quiet is asked before each launch whether other replicas serve, of any model. If so, the launch is [Launch.Quiet]
 	// until the replica is ready. It must not block. If nil, no launch is quiet.
 	Quiet func() bool
+	// Holding, if not nil, says how many queries a replica holds that may last: streams. SetCount then ends replicas that hold fewer first,
+	// and one that it ends has Grace again as long as it holds any. ending says that the replica is one of those: it should get no more.
+	Holding func(replica uint64, ending bool) int
 	// NextReplica numbers the launches; nil counts from 1. Numbers are never reused.
 	NextReplica func() uint64
 	// Logs receives the output of all replicas; nil makes one, which Close closes.
@@ -169,24 +173,20 @@ func (s *Set) Logs() *Logs { return s.logs }
 var errClosed = errors.New("the model version's replicas have been stopped")
 
 // SetCount changes how many replicas are wanted and returns at once. It ends surplus replicas: first those that do not
-// run, then those that are not ready, then the newest.
+// run, then those that are not ready, then those that hold least ([Config].Holding), then the newest.
 func (s *Set) SetCount(n int) error {
 	if n < 0 || n > MaxReplicas {
 		return fmt.Errorf("%d replicas of %s: expected 0 to %d", n, s.cfg.Model, MaxReplicas)
 	}
+	holding := s.holding(n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return errClosed
 	}
-	wanted := 0
-	for _, sl := range s.slots {
-		if !sl.stopped {
-			wanted++
-		}
-	}
+	wanted := s.wantedLocked()
 	for ; wanted > n; wanted-- {
-		s.leastUsefulLocked().stopLocked()
+		s.leastUsefulLocked(holding).stopLocked()
 	}
 	for ; wanted < n; wanted++ {
 		sl := newSlot(s)
@@ -196,6 +196,38 @@ func (s *Set) SetCount(n int) error {
 		go sl.run()
 	}
 	return nil
+}
+
+func (s *Set) wantedLocked() int {
+	wanted := 0
+	for _, sl := range s.slots {
+		if !sl.stopped {
+			wanted++
+		}
+	}
+	return wanted
+}
+
+// holding asks what the replicas hold, if some of them are to end. The owner may lock, so this is done without the lock.
+func (s *Set) holding(n int) map[uint64]int {
+	if s.cfg.Holding == nil {
+		return nil
+	}
+	s.mu.Lock()
+	var ready []uint64
+	if s.wantedLocked() > n {
+		for _, sl := range s.slots {
+			if !sl.stopped && sl.state == Ready {
+				ready = append(ready, sl.replica)
+			}
+		}
+	}
+	s.mu.Unlock()
+	holding := make(map[uint64]int, len(ready))
+	for _, replica := range ready {
+		holding[replica] = s.cfg.Holding(replica, false)
+	}
+	return holding
 }
 
 // inheritBackoffLocked lets a new slot continue with the failures of the previous one, unless they are long ago or
@@ -221,7 +253,7 @@ func (s *Set) inheritBackoffLocked(sl *slot) {
 }
 
 // leastUsefulLocked picks the slot whose loss costs least. At least one slot is not stopped.
-func (s *Set) leastUsefulLocked() *slot {
+func (s *Set) leastUsefulLocked(holding map[uint64]int) *slot {
 	rank := func(st State) int {
 		switch st {
 		case Ready:
@@ -233,8 +265,10 @@ func (s *Set) leastUsefulLocked() *slot {
 	}
 	var worst *slot
 	for _, sl := range s.slots {
-		if !sl.stopped && (worst == nil || rank(sl.state) < rank(worst.state) ||
-			rank(sl.state) == rank(worst.state) && !sl.since.Before(worst.since)) {
+		if sl.stopped {
+			continue
+		}
+		if worst == nil || cmp.Or(cmp.Compare(rank(sl.state), rank(worst.state)), cmp.Compare(holding[sl.replica], holding[worst.replica]), worst.since.Compare(sl.since)) <= 0 {
 			worst = sl
 		}
 	}

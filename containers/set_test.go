@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -37,6 +38,47 @@ func TestLife(t *testing.T) {
 			t.Errorf("event %+v after signals %v", ev, in.asked())
 		}
 		h.close()
+	})
+}
+
+// Of replicas that hold streams, those with the fewest end first. Each gets no more and stays as long as it holds some, until the set is closed.
+func TestReplicasThatHoldStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holds := map[uint64]int{1: 3, 2: 1, 3: 2}
+		ending := map[uint64]bool{}
+		var mu sync.Mutex
+		h := newHarness(t, func(cfg *Config) {
+			cfg.Grace = time.Second
+			cfg.Holding = func(replica uint64, ends bool) int {
+				mu.Lock()
+				defer mu.Unlock()
+				ending[replica] = ending[replica] || ends
+				return holds[replica]
+			}
+		})
+		h.count(3)
+		for replica := range uint64(3) {
+			h.set.MarkReady(replica + 1)
+		}
+		h.count(1)
+		pass(time.Minute)
+		var stays []uint64
+		for _, st := range h.set.Status() {
+			if st.State == Ready {
+				stays = append(stays, st.Replica)
+			}
+		}
+		mu.Lock()
+		if len(h.set.Status()) != 3 || !slices.Equal(stays, []uint64{1}) || !ending[2] || !ending[3] || ending[1] {
+			t.Errorf("after a minute of streams: %+v, ending %v", h.set.Status(), ending)
+		}
+		holds[2] = 0
+		mu.Unlock()
+		pass(2 * time.Second)
+		if n := len(h.set.Status()); n != 2 {
+			t.Errorf("a replica without streams: %d are left", n)
+		}
+		h.close() // ends the others, streams or not
 	})
 }
 

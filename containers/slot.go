@@ -303,22 +303,41 @@ func (sl *slot) stopping() {
 	}
 }
 
-// endsWithinGrace sends SIGTERM and reports whether the replica ends within the grace period.
+// endsWithinGrace sends SIGTERM and reports whether the replica ends within the grace period, or later if it holds streams until then and the
+// set goes on.
 func (sl *slot) endsWithinGrace(l *attempt, inst Instance) bool {
 	if err := inst.Signal(true); err != nil {
 		sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d: %v", l.replica, err))
 	}
 	grace := time.NewTimer(sl.set.cfg.Grace)
 	defer grace.Stop()
-	select {
-	case <-inst.Exited():
-		return true
-	case <-grace.C:
-		sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d did not end within %v of SIGTERM and is killed", l.replica, sl.set.cfg.Grace))
-	case <-sl.set.hard:
-	case <-l.kill:
+	for {
+		select {
+		case <-inst.Exited():
+			return true
+		case <-grace.C:
+			if sl.holds(l) {
+				grace.Reset(sl.set.cfg.Grace)
+				continue
+			}
+			sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d did not end within %v of SIGTERM and is killed", l.replica, sl.set.cfg.Grace))
+		case <-sl.set.hard:
+		case <-l.kill:
+		}
+		return false
 	}
-	return false
+}
+
+// holds reports whether an ending replica may stay for its streams.
+func (sl *slot) holds(l *attempt) bool {
+	s := sl.set
+	if s.cfg.Holding == nil {
+		return false
+	}
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	return !closed && s.cfg.Holding(l.replica, true) > 0
 }
 
 // sigKill is SIGKILL's number.

@@ -62,6 +62,9 @@
 // each time that the ready replicas are all busy and more queries wait than they hold, or queries were refused. It
 // falls if fewer replicas hold a query on average.
 //
+// Queries of a model that answers in streams hold a place of their replica until they end, however soon their first output
+// comes. For them the scaler counts places, not batches (occupancy.go).
+//
 // # From what is needed to what is asked for
 //
 //   - Growth is immediate, as soon as replicas would be used by one percent more than planned, but limited to Up times
@@ -107,6 +110,6 @@
 // # Reading
 //
 // sample.go has the inputs and outputs, scaler.go a decision from top to bottom, demand.go what is needed, capacity.go
-// what a replica can do, window.go the arrivals, and knative.go the baseline. testdata has transcripts; start with
+// what a replica can do, occupancy.go both for streams, window.go the arrivals, and knative.go the baseline. testdata has transcripts; start with
 // panic.txt.
 package autoscale

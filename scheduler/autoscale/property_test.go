@@ -63,7 +63,8 @@ func TestDecisionInvariants(t *testing.T) {
 			in.LastArrival = api.Nanos(extremeNanos(1<<62).Draw(t, "last arrival"))
 			in.SLONanos, in.StartNanos = extremeNanos(10e9).Draw(t, "slo"), extremeNanos(100e9).Draw(t, "start")
 			in.InterceptNanos, in.SlopeNanos = extreme(0, 1e8).Draw(t, "intercept"), extreme(0, 1e7).Draw(t, "slope")
-			in.Cap = extremeInt(0, 1000).Draw(t, "cap")
+			in.Cap, in.Concurrency = extremeInt(0, 1000).Draw(t, "cap"), extremeInt(0, 62).Draw(t, "concurrency")
+			in.Streams = rapid.IntRange(0, 2).Draw(t, "streams") == 0
 			in.ExpectedRate = extreme(0, 1e5).Draw(t, "expected")
 			if rapid.IntRange(0, 4).Draw(t, "scaled elsewhere") == 0 {
 				in.Wanted = extremeInt(0, 200).Draw(t, "wanted")

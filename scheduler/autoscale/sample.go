@@ -37,6 +37,8 @@ type Sample struct {
 	LastArrival api.Nanos
 	// Queued queries wait, InFlight ones are held by replicas.
 	Queued, InFlight int
+	// Streams: each query in flight holds one of its replica's Concurrency places until its stream ends.
+	Streams bool
 	// SLONanos is the tightest objective of the functions that use the version; 0: none.
 	SLONanos int64
 	// The profile of a replica, the mean over the ready ones: a batch of n, at most Cap, is expected to take
@@ -88,6 +90,8 @@ const (
 	Expected
 	// Crowded: there is no profile, and the replicas do not keep up.
 	Crowded
+	// Occupied: open streams, and those that wait, determine the number.
+	Occupied
 	// Waking: a query arrived and there was no replica.
 	Waking
 	// Sleeping: no query arrived for the model's idle time.
@@ -112,7 +116,7 @@ const (
 
 var reasonNames = [reasons]string{
 	Steady: "steady", NoData: "no data", Rate: "rate", Rush: "rush", Burst: "burst", Trend: "trend", Backlog: "backlog", Expected: "expected",
-	Crowded: "crowded", Waking: "waking", Sleeping: "sleeping", Learning: "learning", Delayed: "delayed", Panicking: "panicking",
+	Crowded: "crowded", Occupied: "occupied", Waking: "waking", Sleeping: "sleeping", Learning: "learning", Delayed: "delayed", Panicking: "panicking",
 	LimitedUp: "limited up", LimitedDown: "limited down", AtMin: "at min", AtMax: "at max",
 }
 

@@ -40,6 +40,7 @@ type Scaler struct {
 	capacity         capacity
 	chance           chance  // by the capacity at the last tick
 	held             float64 // queries waiting or in flight, the mean over about a stable window
+	places           float64 // of streams, in a replica; 0: unknown
 	ready            int
 	needed           float64 // at the last tick
 
@@ -75,7 +76,9 @@ func (s *Scaler) Decide(in *Sample) Decision {
 	arrivals := s.observe(&tick, &cfg, current)
 
 	var urgent, all need
-	if s.capacity.full() > 0 {
+	if tick.Streams {
+		urgent, all = s.occupancy(&tick, &cfg)
+	} else if s.capacity.full() > 0 {
 		urgent, all = s.demand(&tick, &cfg)
 	} else {
 		all = s.guess(&tick, &cfg, current)
@@ -118,7 +121,9 @@ func (s *Scaler) observe(in *Sample, cfg *Config, current int) (arrivals bool) {
 		s.initial, s.ready = current, in.Ready
 		s.wanted, s.readyBefore = current, in.Ready
 		s.backlog.clear(in.Queued)
-		s.capacity.learn(in, cfg, 0)
+		if !in.Streams {
+			s.capacity.learn(in, cfg, 0)
+		}
 		return in.LastArrival != 0 && since(in.Now, in.LastArrival) < cfg.IdleNanos
 	}
 	passed := since(in.Now, s.now)
@@ -147,6 +152,9 @@ func (s *Scaler) observe(in *Sample, cfg *Config, current int) (arrivals bool) {
 	} else {
 		slot := clamp(max(objectiveNanos(in), in.StartNanos)/2, minSlotNanos, max(minSlotNanos, cfg.panicNanos()))
 		s.backlog.observe(in.Queued, nanos, slot)
+	}
+	if in.Streams {
+		return arrivals // their profile is that of first outputs
 	}
 	s.capacity.learn(in, cfg, nanos)
 	s.capacity.observe(in, cfg, arrived, refused, nanos, s.needed)

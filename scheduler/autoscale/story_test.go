@@ -173,6 +173,10 @@ func (s *story) set(t *testing.T, d *datadriven.TestData) {
 		case "start":
 			s.startNanos = nanos(v)
 			in.StartNanos = s.startNanos
+		case "lasts":
+			s.lasts, in.Streams = nanos(v), true
+		case "places":
+			in.Concurrency = int(number(v))
 		case "known":
 			in.Known = v == "yes"
 		case "fixed":

@@ -3,6 +3,7 @@ package autoscale
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
@@ -26,6 +27,8 @@ type world struct {
 	rng        *rand.Rand     // nil: queries arrive evenly
 	rate       func() float64 // the current rate
 	stuck      bool           // no replica becomes ready
+	lasts      int64          // how long a stream holds its place; 0: the model answers in batches
+	open       []api.Nanos    // when the streams that have a place end
 
 	now      api.Nanos
 	toTick   int64
@@ -103,6 +106,10 @@ func (w *world) step(nanos int64) {
 		w.queue = append(w.queue, waiting{until, arrivals})
 		s.Queued += arrivals
 	}
+	if w.lasts > 0 {
+		w.stream()
+		return
+	}
 	// An idle replica begins the next batch at once, but it has not worked ahead.
 	w.serving = min(w.serving+float64(s.Ready)*w.each*seconds(nanos), float64(s.Ready)*max(1, w.each*0.05))
 	s.InFlight = 0
@@ -129,6 +136,20 @@ func (w *world) step(nanos int64) {
 	if s.Queued > 0 {
 		s.InFlight = max(s.InFlight, s.Ready)
 	}
+}
+
+// stream ends streams and gives their places to those that wait. Waiting streams are not refused.
+func (w *world) stream() {
+	s := &w.sample
+	w.open = slices.DeleteFunc(w.open, func(end api.Nanos) bool { return end <= w.now })
+	for len(w.queue) > 0 && len(w.open) < s.Ready*max(s.Concurrency, 1) {
+		w.open = append(w.open, w.now+api.Nanos(w.lasts))
+		s.Queued--
+		if w.queue[0].n--; w.queue[0].n == 0 {
+			w.queue = w.queue[1:]
+		}
+	}
+	s.InFlight = len(w.open)
 }
 
 func (w *world) tick() {

@@ -17,7 +17,7 @@ func (c *Capacity) sample(st *seat) autoscale.Sample {
 	now := c.snap.Now
 	in := autoscale.Sample{
 		Now: now, Wanted: st.set, Starting: max(0, st.set-int(m.model.Ready.Load())), SLONanos: m.sloNanos.Load(), StartNanos: m.Cold.startNanos.Load(),
-		Queued: c.snap.Queued + c.snap.Retrying, ExpectedRate: m.expected(time.Now()),
+		Queued: c.snap.Queued + c.snap.Retrying, Streams: spec.Stream, ExpectedRate: m.expected(time.Now()),
 		Config: autoscale.Config{
 			Min: max(b.Min, c.floor(m)), Max: b.Max, IdleNanos: int64(b.Idle), WindowNanos: int64(b.Window), DelayNanos: int64(b.Delay),
 			Utilization: b.Utilization, Up: b.Up, Down: b.Down,

@@ -240,6 +240,21 @@ func (e events) FirstOutput(r worker.Replica, batch uint64, evalNanos int64) {
 	e.d.lane.FirstOutput(scheduler.ReplicaID(r.Info().ID), batch, evalNanos)
 }
 
+// streamsOf is how many streams a replica holds. One that is ending gets no more.
+func (d *Deployment) streamsOf(replica uint64, ending bool) int {
+	if ending {
+		d.lane.DrainReplica(scheduler.ReplicaID(replica), nil)
+	}
+	var snap scheduler.Snapshot
+	d.lane.Snapshot(&snap)
+	for i := range snap.Replicas {
+		if r := &snap.Replicas[i]; uint64(r.ID) == replica {
+			return r.Batches
+		}
+	}
+	return 0
+}
+
 // noteError keeps the worker's text for operators. A model that always fails must not fill the log: at most one line a second
 // is written for each replica.
 func (d *Deployment) noteError(replica uint64, res *api.BatchResult) {
