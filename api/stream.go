@@ -18,11 +18,18 @@ type Stream interface {
 	End(code Code, detail string)
 }
 
+// Withdrawable is a [Stream] whose caller may leave before the first output.
+type Withdrawable interface {
+	// Sent says that the query goes to a worker, before it does, and perhaps again if it is tried once more. Until Open, from can only Cancel.
+	// The result is false if the caller has left already: the query is then ended as by Cancel. Sent must not call from.
+	Sent(from Source) (wanted bool)
+}
+
 // Source is where the outputs of a stream come from. Any goroutine may call its methods, which do not block. After the end of the stream they
 // have no effect.
 type Source interface {
 	// Resume asks for further outputs, after Open, or after Full has returned true.
 	Resume()
-	// Cancel says that the rest is not wanted. The stream ends soon.
+	// Cancel says that the rest is not wanted. The stream ends soon: if it had no output yet, with the code Cancelled.
 	Cancel()
 }

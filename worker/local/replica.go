@@ -89,7 +89,7 @@ type entry struct {
 	state    entryState
 	flows    bool   // a stream whose first output was reported
 	wanted   bool   // Resume was called while a message of the stream was being handled
-	unwanted bool   // the rest of the stream is not wanted
+	unwanted bool   // the rest of the stream, or all of it, is not wanted
 	overdue  bool   // the worker had been silent for too long when the stream was last looked at
 	need     uint64 // capacity that NEED_MORE asked for, or input bytes that found no room
 }
@@ -270,6 +270,9 @@ func (r *Replica) Send(b *api.Batch) error {
 	}
 	r.table = append(r.table, entry{kind: wire.KindPredict, batch: b, deadline: b.Queries[0].Deadline, count: count, state: stateWaiting, need: size})
 	e := &r.table[len(r.table)-1]
+	if r.exp.Streams {
+		r.sentLocked(e)
+	}
 	placed, room := r.locateLocked(b), size
 	if placed {
 		room = r.inputs.SizePlaced(&r.values)
@@ -420,6 +423,9 @@ func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 		r.frames = req.Append(r.frames[:0])
 		e.putAt = r.gen.producer.Pushed()
 		r.writeLocked(r.frames, nil)
+		if e.unwanted && kind == wire.KindPredict {
+			r.cancelLocked(e)
+		}
 		return
 	}
 	var d shm.Descriptor
@@ -429,6 +435,9 @@ func (r *Replica) putLocked(e *entry, kind wire.Kind, inLen uint64) {
 	if e.gen.producer.ShouldRing() {
 		r.rung.Add(1)
 		r.writeLocked(bell, nil)
+	}
+	if e.unwanted && kind == wire.KindPredict {
+		r.cancelLocked(e)
 	}
 }
 

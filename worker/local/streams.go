@@ -20,14 +20,24 @@ type streams struct {
 // source is where the outputs of one stream come from: a batch of a replica.
 type source struct {
 	r     *Replica
-	batch uint64 // its number on the wire
+	batch uint64 // the scheduler's number
+}
+
+// find returns the stream's entry in the table, or nil. The caller holds the lock.
+func (s *source) find() *entry {
+	for i := range s.r.table {
+		if e := &s.r.table[i]; e.kind == wire.KindPredict && e.batch.ID == s.batch {
+			return e
+		}
+	}
+	return nil
 }
 
 // Resume implements [api.Source].
 func (s *source) Resume() {
 	r := s.r
 	r.mu.Lock()
-	switch e := r.find(s.batch); {
+	switch e := s.find(); {
 	case e == nil:
 	case e.state == stateOpen:
 		r.resumeOrWaitLocked(e)
@@ -42,8 +52,8 @@ func (s *source) Cancel() {
 	r := s.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.find(s.batch)
-	if e == nil || !e.flows || e.unwanted {
+	e := s.find()
+	if e == nil || e.unwanted {
 		return
 	}
 	e.unwanted = true
@@ -51,9 +61,21 @@ func (s *source) Cancel() {
 	case stateOpen:
 		r.resumeOrWaitLocked(e)
 	case stateSent, stateGranted:
-		m := wire.Cancel{Batch: e.id}
-		r.frames = m.Append(r.frames[:0])
-		r.writeLocked(r.frames, nil)
+		r.cancelLocked(e)
+	}
+}
+
+// cancelLocked tells the worker, whose turn it is, that the rest of a stream is not wanted.
+func (r *Replica) cancelLocked(e *entry) {
+	m := wire.Cancel{Batch: e.id}
+	r.frames = m.Append(r.frames[:0])
+	r.writeLocked(r.frames, nil)
+}
+
+// sentLocked tells a stream where it can be withdrawn, before its query is sent.
+func (r *Replica) sentLocked(e *entry) {
+	if s, ok := e.batch.Queries[0].Stream.(api.Withdrawable); ok {
+		e.unwanted = !s.Sent(&source{r, e.batch.ID})
 	}
 }
 
@@ -130,7 +152,9 @@ func (r *Replica) answerStream(e *entry, resp *wire.Response, seen api.Nanos) {
 	block := g.b.Bytes()[out.Off : out.Off+resp.OutLen]
 	code, detail := api.OK, ""
 	switch {
-	case unwanted: // whatever it is
+	case unwanted && flows: // whatever it is
+	case unwanted && resp.Status != wire.StatusMore:
+		code = api.Cancelled // its caller has left
 	case state == stateDiscard:
 		code, detail = api.TooLarge, "an output of the stream is larger than a segment may be"
 	case resp.Status == wire.StatusBadOutput:
@@ -146,7 +170,7 @@ func (r *Replica) answerStream(e *entry, resp *wire.Response, seen api.Nanos) {
 	default:
 		code, detail = r.copyOut(batch, block, 1, resp.Flags)
 	}
-	if code != api.OK {
+	if code != api.OK && code != api.Cancelled {
 		said := detail
 		r.lastError.Store(&said)
 	}
@@ -180,7 +204,7 @@ func (r *Replica) answerStream(e *entry, resp *wire.Response, seen api.Nanos) {
 	r.mu.Unlock()
 	if !flows {
 		if q.Stream != nil {
-			q.Stream.Open(&source{r, resp.Batch})
+			q.Stream.Open(&source{r, batch.ID})
 		}
 		r.exp.Events.FirstOutput(r, batch.ID, max(int64(seen-from), 1))
 	}

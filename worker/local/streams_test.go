@@ -68,7 +68,7 @@ func streaming(t *testing.T, g *workertest.Hub, capabilities uint32) (*workertes
 }
 
 // begin sends one query with a reader, which may be nil.
-func begin(s *workertest.Session, text string, r *reader) *api.Batch {
+func begin(s *workertest.Session, text string, r api.Stream) *api.Batch {
 	b := s.NewBatch(workertest.Texts(text)...)
 	if r != nil {
 		b.Queries[0].Stream = r
@@ -192,6 +192,61 @@ func TestCancelledStreams(t *testing.T) {
 			}
 			s.WantOK(b)
 		}
+		w.Close()
+		s.End()
+	})
+}
+
+// withdrawable is a reader whose caller may leave before the first output.
+type withdrawable struct {
+	*reader
+	sent chan api.Source
+	left bool
+}
+
+func (r *withdrawable) Sent(from api.Source) (wanted bool) {
+	r.sent <- from
+	return !r.left
+}
+
+// A stream that is withdrawn before its first output, while the worker has it or before it gets it, is cancelled at once; an output that crosses
+// the CANCEL is the first one, and the rest is discarded.
+func TestWithdrawnStreams(t *testing.T) {
+	each(t, func(t *testing.T, g *workertest.Hub, capabilities uint32) {
+		s, w := streaming(t, g, capabilities)
+		cancelled := func(req wire.Request) {
+			t.Helper()
+			var m wire.Cancel
+			if err := m.Decode(w.Want(wire.TypeCancel)); err != nil || m.Batch != req.Batch {
+				t.Fatalf("CANCEL for %d, %v: expected %d", m.Batch, err, req.Batch)
+			}
+		}
+		for _, c := range []struct {
+			answer wire.Status
+			want   api.Code
+		}{{wire.StatusOK, api.Cancelled}, {wire.StatusModelError, api.Cancelled}, {wire.StatusMore, api.OK}} {
+			r := &withdrawable{reader: newReader(), sent: make(chan api.Source, 1)}
+			b := begin(s, "x", r)
+			req := w.Next()
+			from := receive(t, r.sent)
+			from.Resume() // there is nothing to resume
+			from.Cancel()
+			from.Cancel() // once is enough
+			cancelled(req)
+			if c.answer == wire.StatusMore {
+				outputs(w, req, c.answer, "a")
+				outputs(w, wantKind(t, w.Next(), wire.KindDiscard), wire.StatusOK)
+			} else {
+				outputs(w, req, c.answer)
+			}
+			s.WantCode(b, c.want, "")
+		}
+		r := &withdrawable{reader: newReader(), sent: make(chan api.Source, 1), left: true}
+		b := begin(s, "x", r)
+		req := w.Next()
+		cancelled(req)
+		outputs(w, req, wire.StatusOK)
+		s.WantCode(b, api.Cancelled, "")
 		w.Close()
 		s.End()
 	})

@@ -116,6 +116,10 @@ func (r *replica) Send(b *api.Batch) error {
 	j := &job{batch: b, shown: r.show(b.Queries, b.Pad)}
 	if r.model.Stream != nil {
 		j.flow = newFlow()
+		if s, ok := b.Queries[0].Stream.(api.Withdrawable); ok && !s.Sent(source{r, j}) {
+			j.flow.unwanted = true
+			close(j.flow.stop)
+		}
 	}
 	if n := inputBytes(j.shown); n > r.t.cfg.MaxBatchBytes {
 		return api.Errorf(api.TooLarge, "a batch of %d queries takes %d bytes: the limit is %d", len(b.Queries), n, r.t.cfg.MaxBatchBytes)

@@ -164,6 +164,8 @@ func (r *replica) endStream(j *job, seen api.Nanos) {
 	f, q := j.flow, j.batch.Queries[0]
 	res := api.BatchResult{ID: j.batch.ID, WorkNanos: j.workNanos, EvalNanos: int64(seen - j.began)}
 	switch why := j.shown.Refused; {
+	case f.unwanted && !f.opened:
+		res.Code = api.Cancelled
 	case f.unwanted:
 	case f.large:
 		res.Code, res.Detail = api.TooLarge, f.bad.Error()

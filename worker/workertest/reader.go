@@ -16,8 +16,10 @@ type Reader struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at each change
+	sent    api.Source
 	from    api.Source
-	asked   int // how often Full was called: after each message but the last
+	left    bool // before the query is sent
+	asked   int  // how often Full was called: after each message but the last
 	took    []string
 	sure    []float64
 }
@@ -33,6 +35,22 @@ func (r *Reader) change(note func()) {
 	note()
 	close(r.changed)
 	r.changed = make(chan struct{})
+}
+
+// Leave says that the caller is gone before the query is sent.
+func (r *Reader) Leave() { r.change(func() { r.left = true }) }
+
+// Sent implements api.Withdrawable.
+func (r *Reader) Sent(from api.Source) (wanted bool) {
+	r.change(func() { r.sent, wanted = from, !r.left })
+	return wanted
+}
+
+// Withdrawal waits until the query is sent, and returns where it can be withdrawn.
+func (r *Reader) Withdrawal() (from api.Source) {
+	r.tb.Helper()
+	r.wait("a stream to be sent", func() bool { from = r.sent; return from != nil })
+	return from
 }
 
 // Open implements api.Stream.

@@ -22,6 +22,7 @@ var streamCases = []testCase{
 	{name: "single outputs", run: testStreamSingle},
 	{name: "unwanted between turns", run: testStreamDiscarded},
 	{name: "unwanted in predict", run: testStreamCancelled},
+	{name: "unwanted before the first output", run: testStreamWithdrawn},
 	{name: "unwanted while predict sends", run: testStreamCancelledWhileSending},
 	{name: "ends", run: testStreamEnds},
 	{name: "text", run: testStreamText},
@@ -200,6 +201,29 @@ func testStreamCancelled(t *testing.T, su *suite) {
 		e.reached()
 		r.WantOK(b)
 	}
+	r.stop()
+}
+
+// A stream whose caller leaves before the first output ends before it, and is no failure: while its code runs, and before it was sent.
+func testStreamWithdrawn(t *testing.T, su *suite) {
+	r := su.stream(t, 0)
+	for range 5 {
+		g, reader := newGate(t), NewReader(t, false)
+		b := r.SendStream(reader, g.marker()+" out:first forever")
+		g.reached()
+		reader.Withdrawal().Cancel()
+		reader.Withdrawal().Cancel()
+		g.open()
+		if res := r.Wait(b); res.Code != api.Cancelled && res.Code != api.OK { // the first output may cross the CANCEL
+			t.Errorf("a stream that was withdrawn ended with %v %q", res.Code, res.Detail)
+		}
+	}
+	gone := NewReader(t, false)
+	gone.Leave()
+	if res := r.Wait(r.SendStream(gone, "out:first forever")); res.Code != api.Cancelled && res.Code != api.OK {
+		t.Errorf("a stream whose caller had left ended with %v %q", res.Code, res.Detail)
+	}
+	r.WantTexts(r.SendStream(nil, "out:only"), "only")
 	r.stop()
 }
 

@@ -224,7 +224,9 @@ func hasRing(r worker.Replica) bool {
 // Done passes a batch's result to the lane.
 func (e events) Done(r worker.Replica, res *api.BatchResult) {
 	d, id := e.d, r.Info().ID
-	if res.Code != api.OK {
+	if res.Code == api.Cancelled {
+		// A caller has left a stream before its first output, which says nothing about the model.
+	} else if res.Code != api.OK {
 		d.noteError(id, res)
 	} else if d.Cold.Pending() {
 		d.Cold.Answered(d.h.Clock.Now())

@@ -31,7 +31,7 @@ type flow struct {
 	form form
 
 	mu      sync.Mutex
-	from    api.Source // nil before the first output
+	from    api.Source // nil until the query is sent
 	waiting bool       // delivered: the end of the stream ends the answer
 	ended   bool
 	left    bool     // the client
@@ -85,6 +85,14 @@ func formOf(accept []byte, media string) (form, string) {
 
 // contentTypes are those of the forms but formRaw, which has that of the output.
 var contentTypes = [...]string{formWhole: dialect.JSON, formEvents: "text/event-stream; charset=utf-8", formLines: "application/jsonl"}
+
+// Sent implements [api.Withdrawable].
+func (f *flow) Sent(from api.Source) (wanted bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.from = from
+	return !f.left
+}
 
 // Open implements [api.Stream].
 func (f *flow) Open(from api.Source) {

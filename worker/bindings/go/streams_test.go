@@ -157,9 +157,7 @@ func TestUnwantedStreams(t *testing.T) {
 				return b.Send()
 			}
 			if string(b.Bytes("text", 0)) == "wait" {
-				if err := send(); err != nil {
-					return err
-				}
+				_ = send() // the output goes out, and the CANCEL may be there before Send returns
 				<-ctx.Done()
 				<-blocked
 				causes <- send() // has no effect
