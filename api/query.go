@@ -76,13 +76,16 @@ type Slot interface {
 // unless it reports the replica gone.
 type BatchResult struct {
 	ID uint64
-	// Code is OK, or the reason why the whole batch has no outputs: ModelError, BadOutput or TooLarge.
+	// Code is OK, or the reason why the whole batch has no outputs: ModelError, BadOutput or TooLarge;
+	// Cancelled if its caller left a stream before the first output.
 	Code Code
 	// EvalNanos is the batch's evaluation time on the gateway's clock: from writing the descriptor to seeing the
 	// answer.
 	EvalNanos int64
 	// WorkNanos is the time in predict that the worker reports. It is for display only; no decision uses it.
 	WorkNanos int64
+	// Withdrawn says that a stream ended because its caller left, after its first output.
+	Withdrawn bool
 	// Detail is the worker's own text for operators, of bounded length. It is empty if Code is OK.
 	Detail string
 }

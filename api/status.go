@@ -86,6 +86,8 @@ type ModelStatus struct {
 	Hedges *HedgeStatus `json:"hedges,omitempty"`
 	// ObjectiveMicros is the current target for the evaluation time of a batch.
 	ObjectiveMicros int64 `json:"objective_micros,omitempty"`
+	// Streams is missing unless the model answers in streams.
+	Streams *StreamStatus `json:"streams,omitempty"`
 	// BusyPoll is missing if the model does not ask for it.
 	BusyPoll *BusyPollStatus   `json:"busy_poll,omitempty"`
 	Cache    *ModelCacheStatus `json:"cache,omitempty"`
@@ -227,6 +229,24 @@ type GatewayStatus struct {
 	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
 	// BusyPoll is missing if the gateway is not configured to spin.
 	BusyPoll *BusyPollStatus `json:"busy_poll,omitempty"`
+}
+
+// StreamStatus counts the streams of a version since the gateway started.
+type StreamStatus struct {
+	// Open is how many have had an output and not ended.
+	Open int `json:"open"`
+	// Outputs is how many outputs they have had, first ones included.
+	Outputs uint64     `json:"outputs"`
+	Ended   StreamEnds `json:"ended"`
+}
+
+// StreamEnds counts streams by how they ended.
+type StreamEnds struct {
+	// Finished: the model had no more. Left: the caller. Failed: the model, with an error. Lost: the replica ended, or was silent for too long.
+	Finished uint64 `json:"finished"`
+	Left     uint64 `json:"left"`
+	Failed   uint64 `json:"failed"`
+	Lost     uint64 `json:"lost"`
 }
 
 // BusyPollStatus says whether a process spins before it sleeps.

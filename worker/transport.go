@@ -43,8 +43,10 @@ type Expectation struct {
 	FeedbackTimeout time.Duration
 	// Streams says that the model is declared to answer in streams. StreamIdle is how long its worker may then take from one output to the next;
 	// 0 means the transport's default.
+	// Streamed, if not nil, is told how many outputs of streams have come after their first ones. It must not block.
 	Streams    bool
 	StreamIdle time.Duration
+	Streamed   func(outputs int)
 	// BusyPoll is how long the worker may spin before it sleeps while it expects a batch; 0: it sleeps at once.
 	BusyPoll time.Duration
 	// Lines takes the connections on which the worker calls other functions; nil: it calls none. It may be called by several goroutines, and

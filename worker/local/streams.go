@@ -175,7 +175,7 @@ func (r *Replica) answerStream(e *entry, resp *wire.Response, seen api.Nanos) {
 		r.lastError.Store(&said)
 	}
 	if resp.Status != wire.StatusMore {
-		r.endStream(resp.Batch, &api.BatchResult{ID: batch.ID, Code: code, EvalNanos: int64(seen - from), WorkNanos: int64(min(resp.WorkNanos, math.MaxInt64)), Detail: detail})
+		r.endStream(resp.Batch, &api.BatchResult{ID: batch.ID, Code: code, EvalNanos: int64(seen - from), WorkNanos: int64(min(resp.WorkNanos, math.MaxInt64)), Detail: detail, Withdrawn: unwanted && flows})
 		return
 	}
 	if code != api.OK { // the worker is still in the middle of a stream that the gateway cannot read
@@ -256,6 +256,9 @@ func (r *Replica) takeOutputs(q *api.Query, block []byte, resp *wire.Response) (
 		if q.Stream != nil {
 			q.Stream.Take(s.taken[:n], sure)
 		}
+	}
+	if r.exp.Streamed != nil {
+		r.exp.Streamed(count)
 	}
 	for k := range s.taken { // a large output does not stay
 		if cap(s.taken[k].Data) > maxKeptOutput {

@@ -154,6 +154,9 @@ func (r *replica) advance(j *job) {
 		for _, o := range take {
 			q.Stream.Take(o.row, r.confidence(o.sure))
 		}
+		if r.exp.Streamed != nil {
+			r.exp.Streamed(len(take))
+		}
 		if !q.Stream.Full() {
 			source{r, j}.Resume()
 		}
@@ -167,6 +170,7 @@ func (r *replica) endStream(j *job, seen api.Nanos) {
 	case f.unwanted && !f.opened:
 		res.Code = api.Cancelled
 	case f.unwanted:
+		res.Withdrawn = true
 	case f.large:
 		res.Code, res.Detail = api.TooLarge, f.bad.Error()
 	case f.bad != nil:

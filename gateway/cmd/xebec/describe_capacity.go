@@ -69,6 +69,9 @@ func (p *page) capacity(m *api.ModelStatus) {
 		start += fmt.Sprintf("; %s: P50 %s, P99 %s, the last one %s", numerals.Count(s.Count, "cold start"), millis(s.P50MS), millis(s.P99MS), millis(s.LastMS))
 	}
 	p.field(0, "Start", start)
+	if s := m.Streams; s != nil {
+		p.field(0, "Streams", fmt.Sprintf("%d open, %s so far; ended: %d finished, %d left by their callers, %d failed, %d lost", s.Open, numerals.Count(s.Outputs, "output"), s.Ended.Finished, s.Ended.Left, s.Ended.Failed, s.Ended.Lost))
+	}
 	if h := m.Hedges; h != nil {
 		p.field(0, "Hedged", fmt.Sprintf("%s went to a second replica too, which answered first %s", numerals.Count(h.Hedged, "query"), numerals.Count(h.Wins, "time")))
 	}

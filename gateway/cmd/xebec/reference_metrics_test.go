@@ -126,7 +126,7 @@ func everyMetric() obs.Snapshot {
 		}},
 		Models: []obs.ModelSample{{
 			Name: "m", Version: "1", Ready: 1, Endpoint: endpoint.Read(), QueueTime: h, BatchSize: h, WorkerTime: h, DeadlineLate: h,
-			Ended: map[string]uint64{"ok": 1}, Cache: map[string]uint64{"hit": 1},
+			Ended: map[string]uint64{"ok": 1}, Cache: map[string]uint64{"hit": 1}, Streams: &api.StreamStatus{},
 		}},
 		Replicas: []obs.ReplicaSample{{Name: "m", Version: "1", Exits: map[string]uint64{"stopped": 1}}},
 		State:    obs.StateSample{HasStore: true},

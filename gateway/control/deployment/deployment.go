@@ -38,6 +38,8 @@ type Deployment struct {
 	objectiveNanos atomic.Int64 // what a batch's evaluation should take at most
 	quiet          atomic.Bool  // its replicas start at the lowest priority: others serve
 
+	streams *streams // nil unless the model answers in streams
+
 	rate obs.Rate // of its queries, as it is shown
 	left sync.Once
 

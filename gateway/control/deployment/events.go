@@ -24,10 +24,14 @@ func (d *Deployment) prepare(replica uint64) ([]string, error) {
 	if calls := spec.Calls; len(calls) > 0 && d.h.Lines != nil {
 		lines = func(l worker.Line) { d.h.Lines(d.id.Name, calls, l) }
 	}
+	var streamed func(int)
+	if d.streams != nil {
+		streamed = d.streams.more
+	}
 	env, withdraw, err := d.h.Transport.Expect(worker.Expectation{
 		Replica: replica, Model: d.id, Signature: spec.Signature(), Isolated: apart(spec),
 		Depth: scheduler.DefaultDepth, BatchHint: min(spec.Batching.Max, 256), Events: events{d}, FeedbackTimeout: cmp.Or(spec.Timeout, api.DefaultModelTimeout),
-		Streams: spec.Stream, StreamIdle: cmp.Or(spec.StreamIdle, api.DefaultStreamIdle), BusyPoll: busyPoll, Lines: lines,
+		Streams: spec.Stream, StreamIdle: cmp.Or(spec.StreamIdle, api.DefaultStreamIdle), Streamed: streamed, BusyPoll: busyPoll, Lines: lines,
 	})
 	if err != nil {
 		return nil, err
@@ -224,6 +228,9 @@ func hasRing(r worker.Replica) bool {
 // Done passes a batch's result to the lane.
 func (e events) Done(r worker.Replica, res *api.BatchResult) {
 	d, id := e.d, r.Info().ID
+	if d.streams != nil {
+		d.streams.closed(id, res)
+	}
 	if res.Code == api.Cancelled {
 		// A caller has left a stream before its first output, which says nothing about the model.
 	} else if res.Code != api.OK {
@@ -238,6 +245,9 @@ func (e events) Done(r worker.Replica, res *api.BatchResult) {
 func (e events) FirstOutput(r worker.Replica, batch uint64, evalNanos int64) {
 	if d := e.d; d.Cold.Pending() {
 		d.Cold.Answered(d.h.Clock.Now())
+	}
+	if s := e.d.streams; s != nil {
+		s.opened(r.Info().ID, batch)
 	}
 	e.d.lane.FirstOutput(scheduler.ReplicaID(r.Info().ID), batch, evalNanos)
 }
@@ -334,6 +344,9 @@ func (e events) Gone(r worker.Replica, end worker.End) {
 		l.worker = nil
 	}
 	d.mu.Unlock()
+	if d.streams != nil {
+		d.streams.lost(id)
+	}
 	if connected {
 		if !leaving {
 			d.model.Ready.Add(-1)

@@ -83,7 +83,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	d.model.Wake = d.Wake
 	var holding func(uint64, bool) int
 	if spec.Stream {
-		holding = d.streamsOf
+		holding, d.streams = d.streamsOf, &streams{open: map[streamKey]struct{}{}}
 	}
 	set, err := containers.NewSet(containers.Config{
 		Model: spec.ID(), Runtime: h.Runtime, Dir: d.dir(), Command: h.command(&spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(&spec),

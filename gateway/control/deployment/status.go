@@ -21,7 +21,7 @@ func (d *Deployment) Status() api.ModelStatus {
 	m := api.ModelStatus{
 		Spec: *d.Spec(), Dir: d.Spec().Dir, Created: d.created, Replicas: []api.ReplicaStatus{},
 		QueueDepth: snap.Queued + snap.Late + snap.Retrying, ObjectiveMicros: d.objectiveNanos.Load() / 1000, Queries: CountsByCode(snap.Counters.Ended[:]),
-		BusyPoll: d.h.busyPollStatus(d.Spec()),
+		BusyPoll: d.h.busyPollStatus(d.Spec()), Streams: d.StreamStatus(),
 	}
 	read := d.model.Stats.Read() // of requests that addressed the version; the queries are those of all functions
 	read.Queries = snap.Counters.Ended[api.OK]

@@ -49,6 +49,7 @@ func modelSample(id api.ModelID, v *versions.Version, snap *scheduler.Snapshot) 
 	lane.Snapshot(snap)
 	m.Queued, m.InFlight = snap.Queued+snap.Late+snap.Retrying, snap.Held-snap.Queued-snap.Late-snap.Retrying
 	m.Ended = deployment.CountsByCode(snap.Counters.Ended[:])
+	m.Streams = v.StreamStatus()
 	m.Hedged, m.HedgeWins = snap.Counters.Hedged, snap.Counters.HedgeWins
 	m.Batches, m.Retries, m.Isolated = snap.Counters.Batches, snap.Counters.Retries, snap.Counters.Isolated
 	if st := v.Model().Cache.Stats(); st != (cache.ModelStats{}) {

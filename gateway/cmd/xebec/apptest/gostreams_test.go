@@ -169,3 +169,81 @@ func TestGoWordsExample(t *testing.T) {
 		t.Errorf("the events are %q", text)
 	}
 }
+
+// A client that leaves before the first output frees its place at once: the model's only place is then another query's.
+func TestClientsThatLeaveBeforeTheFirstOutput(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	writeFile(t, dir, "xebec.yaml", strings.Replace(fmt.Sprintf(goStreaming, programs.worker), `"8"`, `"1"`, 1))
+	g := serve(t, "--config", dir)
+	g.awaitReplicas("flow", 1)
+	for _, accept := range []string{"text/event-stream", "application/json"} {
+		leave, cancel := context.WithCancel(t.Context())
+		gone := make(chan error)
+		go func() {
+			r, _ := http.NewRequestWithContext(leave, "POST", "http://"+g.functions+"/flow/predict", strings.NewReader(`{"input":"hang"}`))
+			r.Header.Set("Accept", accept)
+			a, err := http.DefaultClient.Do(r)
+			if err == nil {
+				a.Body.Close()
+			}
+			gone <- err
+		}()
+		g.await("the query to be in flight", func(context.Context) (bool, string) {
+			n := g.metrics().samples[`xebec_in_flight{model="flow",version="1"}`]
+			return n == 1, fmt.Sprint(n)
+		})
+		cancel()
+		if err := <-gone; err == nil {
+			t.Error("a request that was cancelled was answered")
+		}
+		if a := g.json("/flow/predict", `{"input":"out:a"}`); string(a.Output) != `["a"]` {
+			t.Errorf("after a client that wanted %s: %v", accept, a)
+		}
+	}
+	if st := g.model("flow").Streams; st == nil || st.Outputs != 2 || st.Ended != (api.StreamEnds{Finished: 2}) {
+		t.Errorf("streams %+v: expected two that finished", st)
+	}
+}
+
+// Replicas follow the streams that are open, however soon their first outputs come, and how streams end is counted.
+func TestReplicasFollowStreams(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	writeFile(t, dir, "xebec.yaml", strings.Replace(strings.Replace(fmt.Sprintf(goStreaming, programs.worker), `"8"`, `"2"`, 1), "stream: true", "stream: true\nreplicas: {min: 1, max: 4}", 1))
+	g := serve(t, "--config", dir)
+	g.awaitReplicas("flow", 1)
+	leave, cancel := context.WithCancel(t.Context())
+	const streams = 6
+	var all sync.WaitGroup
+	for range streams {
+		all.Go(func() {
+			r, _ := http.NewRequestWithContext(leave, "POST", "http://"+g.functions+"/flow/predict", strings.NewReader(`{"input":"out:a forever"}`))
+			r.Header.Set("Accept", "application/jsonl")
+			a, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer a.Body.Close()
+			if line, err := bufio.NewReader(a.Body).ReadString('\n'); err != nil || line != "{\"output\":\"a\"}\n" {
+				t.Errorf("the first output is %q (%v)", line, err)
+			}
+			<-leave.Done()
+		})
+	}
+	g.awaitModel("flow", "streams on three replicas", func(m api.ModelStatus) bool {
+		return m.ReadyReplicas() >= 3 && m.Streams != nil && m.Streams.Open == streams
+	})
+	if n := g.metrics().samples[`xebec_streams_open{model="flow",version="1"}`]; n != streams {
+		t.Errorf("xebec_streams_open is %v, expected %d", n, streams)
+	}
+	cancel()
+	all.Wait()
+	g.awaitModel("flow", "the streams to have ended", func(m api.ModelStatus) bool {
+		return m.Streams.Open == 0 && m.Streams.Ended == api.StreamEnds{Left: streams} && m.Streams.Outputs >= streams
+	})
+	if text := g.must("describe", "model", "flow"); !strings.Contains(text, "0 finished, 6 left by their callers") {
+		t.Errorf("describe: %s", text)
+	}
+}
