@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -15,6 +16,22 @@ import (
 
 // contactWithin bounds how long a process that was started may take to ask.
 const contactWithin = 30 * time.Second //xebec:limit time for a process that `xebec upgrade` has started to ask to take over
+
+// startedProcess is a process that `xebec upgrade` has started.
+type startedProcess struct {
+	outcome chan error // capacity 1
+	tell    func(takeover.Progress)
+	began   sync.Once
+}
+
+// progress tells the command how far it is. The process may ask to take over before its parent knows that it runs: that it is started
+// is told first in any case.
+func (p *startedProcess) progress(step takeover.Progress) {
+	p.began.Do(func() { p.tell(takeover.Progress{PID: step.PID, Stage: takeover.StageStarted}) })
+	if step.Stage != takeover.StageStarted {
+		p.tell(step)
+	}
+}
 
 // upgrade starts a process that takes over, and waits until it has.
 func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err error) {
