@@ -54,6 +54,8 @@ type Conn struct {
 	process int // a pidfd of the other process
 
 	sending sync.Mutex
+	within  time.Duration // sendWithin, except in tests
+	failed  error         // of a message that was not sent whole: nothing can follow it
 
 	calls   sync.Mutex
 	last    uint64
@@ -61,47 +63,73 @@ type Conn struct {
 	ended   bool
 }
 
-// Dial connects to the gateway that listens at a path.
+// Dial connects to the gateway that listens at a path, to take over from it. It must have this process's user, or be root's.
 func Dial(ctx context.Context, path string) (*Conn, error) {
+	return dial(ctx, path, func(uid int) error {
+		if isTrusted(uid) {
+			return nil
+		}
+		return fmt.Errorf("its user is %d, and that of this process %d: start this one as user %d", uid, os.Getuid(), uid)
+	})
+}
+
+// DialToAsk connects to the gateway that listens at a path, to ask it for an upgrade. Root may ask a gateway of any user: nothing that
+// comes back has an effect.
+func DialToAsk(ctx context.Context, path string) (*Conn, error) {
+	return dial(ctx, path, func(uid int) error {
+		if isTrusted(uid) || os.Getuid() == 0 {
+			return nil
+		}
+		return fmt.Errorf("its user is %d, and that of this command %d: run it as user %d or root", uid, os.Getuid(), uid)
+	})
+}
+
+func dial(ctx context.Context, path string, check func(uid int) error) (*Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err
 	}
-	return NewConn(c.(*net.UnixConn))
+	return newConn(c.(*net.UnixConn), check)
 }
 
-// NewConn takes over a connection. The other process must have this one's user, or be root's.
+// NewConn takes over an accepted connection. The other process must have this one's user, or be root's.
 func NewConn(c *net.UnixConn) (*Conn, error) {
+	return newConn(c, func(uid int) error {
+		if isTrusted(uid) {
+			return nil
+		}
+		return fmt.Errorf("its user is %d: only user %d and root may take over", uid, os.Getuid())
+	})
+}
+
+func isTrusted(uid int) bool { return uid == os.Getuid() || uid == 0 }
+
+// newConn takes over a connection, if the other process's user passes the check.
+func newConn(c *net.UnixConn, check func(uid int) error) (*Conn, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		c.Close()
 		return nil, err
 	}
 	var cred *unix.Ucred
-	var failed error
-	process, unwatched := -1, error(nil)
-	if err := raw.Control(func(fd uintptr) {
-		if cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); failed == nil {
-			process, unwatched = processAt(int(fd), int(cred.Pid))
+	process := -1
+	if closed := raw.Control(func(fd uintptr) {
+		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
+			err = fmt.Errorf("identify the other process: %w", err)
+		} else if err = check(int(cred.Uid)); err != nil {
+			err = fmt.Errorf("process %d: %w", cred.Pid, err)
+		} else if process, err = processAt(int(fd), int(cred.Pid)); err != nil {
+			err = fmt.Errorf("watch process %d: %w", cred.Pid, err)
 		}
-	}); err != nil {
-		failed = err
+	}); closed != nil {
+		err = closed
 	}
-	if failed != nil {
+	if err != nil {
 		c.Close()
-		return nil, fmt.Errorf("identify the other process: %w", failed)
+		return nil, err
 	}
-	if unwatched != nil {
-		c.Close()
-		return nil, fmt.Errorf("watch process %d: %w", cred.Pid, unwatched)
-	}
-	if int(cred.Uid) != os.Getuid() && cred.Uid != 0 {
-		_ = unix.Close(process)
-		c.Close()
-		return nil, fmt.Errorf("process %d belongs to user %d: only user %d and root may take over", cred.Pid, cred.Uid, os.Getuid())
-	}
-	return &Conn{conn: c, peer: *cred, process: process, waiting: map[uint64]chan Answer{}}, nil
+	return &Conn{conn: c, peer: *cred, process: process, within: sendWithin, waiting: map[uint64]chan Answer{}}, nil
 }
 
 // processAt returns a pidfd of the process at the other end of a socket, by which it is killed. The kernel has that since Linux 6.5. Before, only
@@ -138,7 +166,8 @@ func (c *Conn) Close() error {
 	return errors.Join(c.conn.Close(), unix.Close(c.process))
 }
 
-// Send sends a message, with descriptors. A nil body has an empty payload, a []byte is sent as it is, anything else as JSON.
+// Send sends a message, with descriptors. A nil body has an empty payload, a []byte is sent as it is, anything else as JSON. If the other
+// process does not take all of a message in time, it cannot make out what follows: later messages are not sent, and it sees the end.
 func (c *Conn) Send(kind Kind, body any, files ...*os.File) error {
 	payload, raw := body.([]byte)
 	if !raw && body != nil {
@@ -169,14 +198,21 @@ func (c *Conn) Send(kind Kind, body any, files ...*os.File) error {
 	}
 	c.sending.Lock()
 	defer c.sending.Unlock()
-	if err := c.conn.SetWriteDeadline(time.Now().Add(sendWithin)); err != nil {
+	if c.failed != nil {
+		return c.failed
+	}
+	if err := c.conn.SetWriteDeadline(time.Now().Add(c.within)); err != nil {
 		return err
 	}
 	n, _, err := c.conn.WriteMsgUnix(frame, rights, nil)
 	if err == nil && n < len(frame) {
 		_, err = c.conn.Write(frame[n:])
 	}
-	return err
+	if err != nil {
+		c.failed = fmt.Errorf("process %d does not take messages any more: %w", c.PID(), err)
+		_ = c.conn.CloseWrite() // it fails only if the connection has ended
+	}
+	return c.failed
 }
 
 // Receive waits for the next message. The caller owns the files.
@@ -211,8 +247,12 @@ func (c *Conn) Receive() (f Frame, files []*os.File, err error) {
 	if err != nil {
 		return f, files, err
 	}
-	f = Frame{Kind: kind, Payload: make([]byte, size)}
-	_, err = io.ReadFull(c.conn, f.Payload)
+	f.Kind = kind
+	// Its memory grows with what has arrived: a header alone costs nothing.
+	f.Payload, err = io.ReadAll(io.LimitReader(c.conn, int64(size)))
+	if err == nil && len(f.Payload) < size {
+		err = io.ErrUnexpectedEOF
+	}
 	return f, files, err
 }
 

@@ -304,51 +304,63 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// Whatever bytes come, Receive returns frames or an error, and no message decodes into a panic.
+// Whatever bytes come with however many descriptors, Receive returns frames or an error, after an error every descriptor is closed, and
+// no message decodes into a panic.
 func FuzzReceive(f *testing.F) {
-	for _, kind := range []Kind{KindHello, KindPast, KindCall} {
+	for i, kind := range []Kind{KindHello, KindPast, KindCall} {
 		frame, err := appendFrame(nil, kind, []byte(`{"version":1,"id":7,"body":{}}`))
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(frame)
+		f.Add(frame, uint8(i), uint16(3))
+		f.Add(frame, uint8(i+maxFiles), uint16(len(frame)))
 	}
-	f.Add([]byte{1, 2, 3, 4, 5, 6})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if len(b) > 4096 {
-			return // more than the socket takes without a reader
+	f.Add([]byte{1, 2, 3, 4, 5, 6}, uint8(1), uint16(5))
+	f.Add([]byte{100, 0, 0, 0, 1, '{'}, uint8(2), uint16(6))
+	f.Fuzz(func(t *testing.T, b []byte, descriptors uint8, first uint16) {
+		if len(b) > 4096 || len(b) == 0 {
+			return // more than the socket takes without a reader; without a byte there is no message
 		}
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ends := [2]net.Conn{}
+		ends := [2]*Conn{}
 		for i, fd := range fds {
 			file := os.NewFile(uintptr(fd), "")
-			ends[i], err = net.FileConn(file)
+			end, err := net.FileConn(file)
 			file.Close()
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer ends[i].Close()
+			defer end.Close()
+			ends[i] = &Conn{conn: end.(*net.UnixConn), process: -1, waiting: map[uint64]chan Answer{}}
 		}
-		c := &Conn{conn: ends[1].(*net.UnixConn), process: -1, waiting: map[uint64]chan Answer{}}
-		if _, err := ends[0].Write(b); err != nil {
+		end, closed := pipe(t)
+		cut := min(max(int(first), 1), len(b))
+		sendRaw(t, ends[0], b[:cut], end, int(descriptors)%254)
+		if _, err := ends[0].conn.Write(b[cut:]); err != nil {
 			t.Fatal(err)
 		}
-		ends[0].Close()
+		end.Close()
+		ends[0].conn.Close()
 		for {
-			frame, files, err := c.Receive()
+			frame, files, err := ends[1].Receive()
 			if err != nil {
-				return
+				break
 			}
-			if len(files) > 0 {
-				t.Fatal("files came from nowhere")
+			if len(files) > maxFiles {
+				t.Errorf("%d files came", len(files))
 			}
-			for _, into := range []any{&Hello{}, &WelcomeMessage{}, &Abort{}, &Call{}, &Answer{}, &Upgrade{}, &Result{}} {
+			for _, file := range files {
+				file.Close()
+			}
+			for _, into := range []any{&Hello{}, &WelcomeMessage{}, &Abort{}, &Call{}, &Answer{}, &Upgrade{}, &Progress{}, &Result{}} {
 				_ = frame.Decode(into)
 			}
-			_ = c.Answered(frame)
+			_ = ends[1].Answered(frame)
 		}
+		ends[1].conn.Close()
+		closed()
 	})
 }

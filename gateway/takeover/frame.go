@@ -138,7 +138,7 @@ type Progress struct {
 	Passed  uint64  `json:"passed,omitempty"`
 	Answers uint64  `json:"answers,omitempty"`
 	Errors  uint64  `json:"errors,omitempty"`
-	// Reason is why the canary is promoted or sent back.
+	// Reason is why the canary is promoted or sent back, or what an upgrade waits for.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -147,6 +147,8 @@ type Stage string
 
 // The stages, in their order. Of the two after StageCanary one comes.
 const (
+	// StageWaiting: process PID serves, and has only just taken over. Reason says what it waits for.
+	StageWaiting  Stage = "waiting"
 	StageStarted  Stage = "started"
 	StageLoading  Stage = "loading"
 	StageCanary   Stage = "canary"

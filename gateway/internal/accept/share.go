@@ -203,26 +203,27 @@ func (l *Listener) closeInherited() {
 
 var errNoMorePassed = errors.New("the other process passes on no more connections")
 
-// receivePassed receives one connection, non-blocking.
+// receivePassed receives one connection, non-blocking. A message without one is passed over: this process is out of descriptors, and the
+// kernel has closed the connection.
 func receivePassed(from int) (fd int, err error) {
 	var mark [1]byte
 	oob := make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := unix.Recvmsg(from, mark[:], oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
-	switch {
-	case errors.Is(err, unix.EINTR):
-		return -1, unix.EAGAIN
-	case err != nil:
-		return -1, err
-	case n == 0:
-		return -1, errNoMorePassed
+	for {
+		n, oobn, _, _, err := unix.Recvmsg(from, mark[:], oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return -1, err
+		case n == 0:
+			return -1, errNoMorePassed
+		}
+		fds := descriptors(oob[:oobn])
+		if len(fds) == 1 && unix.SetNonblock(fds[0], true) == nil {
+			return fds[0], nil
+		}
+		for _, fd := range fds { // there must not be more than one
+			unix.Close(fd)
+		}
 	}
-	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil || len(messages) != 1 {
-		return -1, unix.EAGAIN // out of descriptors: the kernel has closed the connection
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return -1, unix.EAGAIN
-	}
-	return fds[0], unix.SetNonblock(fds[0], true)
 }

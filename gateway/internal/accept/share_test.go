@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -171,4 +172,42 @@ func TestShareOfPollable(t *testing.T) {
 		t.Fatal(err)
 	}
 	one(next)
+}
+
+// Messages without a connection, or with more descriptors than one, are passed over and their descriptors closed. Those behind them are
+// not forgotten.
+func TestShareOfADamagedProcess(t *testing.T) {
+	_, there, share := between(t, 0.5)
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(p[1])
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := os.NewFile(uintptr(ends[0]), "client")
+	defer client.Close()
+	for _, rights := range [][]byte{unix.UnixRights(p[0], p[0]), nil, unix.UnixRights(p[0], p[0], p[0]), unix.UnixRights(ends[1])} {
+		if err := unix.Sendmsg(int(share.to.Fd()), []byte{passedMark}, rights, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unix.Close(p[0])
+	unix.Close(ends[1])
+	c, err := there.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := client.WriteString("x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Errorf("the connection behind them: %v", err)
+	}
+	if _, err := unix.Write(p[1], []byte{1}); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("a descriptor is still open: %v", err)
+	}
 }
