@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -64,23 +65,33 @@ func openDataDir(path string) (dataDir, error) {
 
 // inheritDataDir is the directory of a process that takes over, with the lock of the one before it.
 func inheritDataDir(path string, lock *os.File, set int) (dataDir, error) {
-	d, err := findDataDir(path)
+	d, err := absDataDir(path)
 	d.lock, d.set = lock, set
 	return d, err
 }
 
-func findDataDir(path string) (dataDir, error) {
+// absDataDir is a directory that is another gateway's, and so should be there.
+func absDataDir(path string) (dataDir, error) {
 	dir, err := filepath.Abs(path)
 	if err != nil {
 		return dataDir{}, fmt.Errorf("--data-dir %s: %w", path, err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		if noSpace(err) {
-			return dataDir{}, dataDir{path: dir}.notWritten("make it", err)
-		}
-		return dataDir{}, fmt.Errorf("--data-dir %s: %w: name a directory that can be made, or none to keep nothing", dir, err)
-	}
 	return dataDir{path: dir}, nil
+}
+
+// findDataDir makes the directory.
+func findDataDir(path string) (dataDir, error) {
+	d, err := absDataDir(path)
+	if err != nil {
+		return dataDir{}, err
+	}
+	if err := os.MkdirAll(d.path, 0o700); err != nil {
+		if noSpace(err) {
+			return dataDir{}, d.notWritten("make it", err)
+		}
+		return dataDir{}, fmt.Errorf("--data-dir %s: %w: name a directory that can be made, or none to keep nothing", d.path, err)
+	}
+	return d, nil
 }
 
 // noSpace reports whether a disk or a quota is full. A file system without room for one more file says the same.
@@ -128,13 +139,7 @@ func (d dataDir) lockNow() error {
 		err := unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		switch {
 		case err == nil:
-			if err = d.lock.Truncate(0); err == nil {
-				_, err = d.lock.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
-			}
-			if err != nil {
-				return d.notWritten("write the process into its lock", err)
-			}
-			return nil
+			return d.noteHolders(0)
 		case errors.Is(err, unix.ENOLCK), errors.Is(err, unix.ENOTSUP): // a file system without locks
 			return nil
 		case errors.Is(err, unix.EINTR):
@@ -145,11 +150,39 @@ func (d dataDir) lockNow() error {
 		select {
 		case <-again.C:
 		case <-late.C:
-			holder, _ := io.ReadAll(io.LimitReader(d.lock, 20))
-			return fmt.Errorf("--data-dir %s is in use by another gateway, process %s: choose another directory, or take over from that one with `xebec upgrade`", d.path, bytes.TrimSpace(holder))
+			holder, _ := d.holders()
+			return fmt.Errorf("--data-dir %s is in use by another gateway, process %d: choose another directory, or take over from that one with `xebec upgrade`", d.path, holder)
 		}
 	}
 }
+
+// noteHolders writes into the lock which processes have it: this one, and until it has ended the one that it has taken over from. 0: none.
+func (d dataDir) noteHolders(before int) error {
+	second := ""
+	if before != 0 {
+		second = strconv.Itoa(before)
+	}
+	// Always of one length, so that one write replaces it, also on a full disk.
+	if _, err := d.lock.WriteAt(fmt.Appendf(nil, "%-10d\n%-10s\n", os.Getpid(), second), 0); err != nil {
+		return d.notWritten("write the process into its lock", err)
+	}
+	return nil
+}
+
+// holders reads what noteHolders has written: the process that serves, and the one that it has taken over from; 0: there is none, or it
+// cannot be read.
+func (d dataDir) holders() (serves, before int) {
+	f, err := os.Open(d.file(lockFile))
+	if err != nil {
+		return 0, 0
+	}
+	defer f.Close()
+	_, _ = fmt.Fscan(io.LimitReader(f, maxHoldersBytes), &serves, &before) // without the second it fails, and has read the first
+	return serves, before
+}
+
+// maxHoldersBytes is more than two numbers of processes have.
+const maxHoldersBytes = 32
 
 // sockets counts the gateways of this process, whose abstract sockets must differ.
 var sockets atomic.Uint64

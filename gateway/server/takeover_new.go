@@ -47,6 +47,7 @@ type predecessor struct {
 	files   map[string]*os.File
 	events  chan takeover.Event
 	reading sync.WaitGroup
+	settled chan struct{} // closed when events are not looked at any more
 	over    chan struct{} // closed when the old process is gone
 	share   chan *os.File // capacity 1: where a share of the connections comes from
 
@@ -61,22 +62,21 @@ func (s *Server) meet(ctx context.Context) error {
 	if s.cfg.DataDir == "" {
 		return errors.New("--takeover: a gateway without a data directory cannot be taken over: start with --data-dir")
 	}
-	dir, err := findDataDir(s.cfg.DataDir)
+	dir, err := absDataDir(s.cfg.DataDir)
 	if err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, controlWithin)
-	conn, err := dir.dial(within)
-	cancel()
+	d := dialer{dir: dir, connect: takeover.Dial, waits: func(serves, ends int) {
+		s.log.Info("taking over: waiting for the end of the process before", zap.Int("process", serves), zap.Int("before", ends))
+	}}
+	conn, err := d.dial(ctx)
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("--takeover: %w", context.Cause(ctx))
-	case errors.Is(err, errNotNow):
-		return fmt.Errorf("--takeover: %w", err)
+	case errors.Is(err, errNoGateway):
+		return fmt.Errorf("--takeover: %w; start without --takeover if none runs there", err)
 	case err != nil:
-		return fmt.Errorf("--takeover: no gateway answers in %s: start without --takeover if none runs there: %w", dir.path, err)
+		return fmt.Errorf("--takeover: %w", err)
 	}
-	b := &predecessor{conn: conn, machine: takeover.Taker(), files: map[string]*os.File{}, events: make(chan takeover.Event, 8), over: make(chan struct{}), share: make(chan *os.File, 1), connections: make(chan *os.File, 1)}
+	b := &predecessor{conn: conn, machine: takeover.Taker(), files: map[string]*os.File{}, events: make(chan takeover.Event, 8), settled: make(chan struct{}), over: make(chan struct{}), share: make(chan *os.File, 1), connections: make(chan *os.File, 1)}
 	s.before = b
 	role := api.UpgradeNew
 	if s.cfg.Canary != nil {
@@ -94,20 +94,23 @@ func (s *Server) meet(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--takeover: process %d does not answer: %w", conn.PID(), err)
 	}
+	w := &b.welcome
+	named := f.Kind == takeover.KindWelcome && f.Decode(w) == nil && len(w.Files) == len(files)
+	for i, file := range files {
+		if !named || b.files[w.Files[i]] != nil {
+			named = false
+			file.Close()
+			continue
+		}
+		b.files[w.Files[i]] = file
+	}
 	if f.Kind == takeover.KindAbort {
 		var a takeover.Abort
 		err := f.Decode(&a)
 		return fmt.Errorf("--takeover: process %d refuses: %w", conn.PID(), errors.Join(errors.New(a.Reason), err))
 	}
-	w := &b.welcome
-	if f.Kind != takeover.KindWelcome || f.Decode(w) != nil || len(w.Files) != len(files) {
-		for _, file := range files {
-			file.Close()
-		}
+	if !named {
 		return fmt.Errorf("--takeover: process %d answers with something that this program does not know", conn.PID())
-	}
-	for i, name := range w.Files {
-		b.files[name] = files[i]
 	}
 	if b.files[fileLock] == nil {
 		return fmt.Errorf("--takeover: process %d does not pass on the data directory", conn.PID())
@@ -226,11 +229,19 @@ func (s *Server) follow() {
 				if b.conn.HasDied() {
 					e = takeover.Died
 				}
-				b.events <- e
+				b.happened(e)
 				return
 			}
 		}
 	})
+}
+
+// happened tells takeOver, unless that has ended: then what the old process says about the takeover changes nothing.
+func (b *predecessor) happened(e takeover.Event) {
+	select {
+	case b.events <- e:
+	case <-b.settled:
+	}
 }
 
 var errDone = errors.New("the old process is done")
@@ -240,12 +251,12 @@ func (s *Server) hear(f takeover.Frame) error {
 	b := s.before
 	switch f.Kind {
 	case takeover.KindRelease:
-		b.events <- takeover.GotRelease
+		b.happened(takeover.GotRelease)
 	case takeover.KindTry:
 		if s.cfg.Canary == nil || len(b.share) == 0 {
 			return errors.New("the old process wants to try this one, which has not asked for it")
 		}
-		b.events <- takeover.GotTry
+		b.happened(takeover.GotTry)
 	case takeover.KindAbort:
 		var a takeover.Abort
 		if err := f.Decode(&a); err != nil {
@@ -254,7 +265,7 @@ func (s *Server) hear(f takeover.Frame) error {
 		b.mu.Lock()
 		b.reason = a.Reason
 		b.mu.Unlock()
-		b.events <- takeover.GotAbort
+		b.happened(takeover.GotAbort)
 	case takeover.KindAnswer:
 		return b.conn.Answered(f)
 	case takeover.KindCall:
@@ -277,6 +288,7 @@ func (s *Server) takeOver(ctx context.Context) error {
 	b := s.before
 	s.underWay.at(b.machine.State())
 	s.follow()
+	defer close(b.settled)
 	look := time.NewTicker(loadedEvery)
 	defer look.Stop()
 	limit := time.NewTimer(loadWithin)
@@ -395,6 +407,7 @@ func (s *Server) tookOver() {
 	s.askOther(b.conn)
 	_, _ = b.machine.Next(takeover.Done)
 	s.underWay.at(b.machine.State())
+	s.noteHolders(b.conn.PID())
 	_ = b.conn.Send(takeover.KindServing, nil) // if it fails, the old process is gone
 	s.inBackground(s.takeConnections)
 	s.inBackground(func() {
@@ -410,10 +423,18 @@ func (s *Server) tookOver() {
 		}
 		s.underWay.end()
 		s.log.Info("the process before has ended", zap.Int("process", b.conn.PID()))
+		s.noteHolders(0)
 		if err := s.listenForSuccessor(); err != nil {
 			s.log.Warn("this gateway cannot be taken over", zap.Error(err))
 		}
 	})
+}
+
+// noteHolders says in the data directory which processes have it, for people and commands.
+func (s *Server) noteHolders(before int) {
+	if err := s.dir.noteHolders(before); err != nil {
+		s.log.Warn("the data directory does not say which process has it", zap.Error(err))
+	}
 }
 
 // askOther asks the other process for the queries that this one does not know.

@@ -49,12 +49,12 @@ func (s *Server) give(conn *takeover.Conn, hello takeover.Hello) {
 	su := &s.succession
 	su.mu.Lock()
 	if su.to != nil {
-		reason := "another process is taking over already"
+		reason := s.takingOver()
 		if su.isOver() {
-			reason = errSuperseded.Error()
+			reason = errSuperseded
 		}
 		su.mu.Unlock()
-		_ = conn.Send(takeover.KindAbort, takeover.Abort{Reason: reason})
+		_ = conn.Send(takeover.KindAbort, takeover.Abort{Reason: reason.Error()})
 		return
 	}
 	g := &giver{Server: s, conn: conn, machine: takeover.Giver(), events: make(chan takeover.Event, 8), decided: make(chan struct{}), loaded: make(chan struct{}), takesConnections: hello.Connections}

@@ -53,7 +53,7 @@ func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err 
 	}
 	if su.started != nil || su.to != nil {
 		su.mu.Unlock()
-		return 0, errors.New("another process is taking over already")
+		return 0, s.takingOver()
 	}
 	su.started = p
 	su.mu.Unlock()
@@ -72,7 +72,13 @@ func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err 
 	ended := make(chan error, 1)
 	go func() { ended <- endOf(process) }() // it outlives this process if it takes over
 	left := make(chan struct{})
-	go func() { _, _, _ = conn.Receive(); close(left) }() // the command says nothing more: its connection has ended
+	go func() { // the command says nothing more: its connection has ended
+		defer close(left)
+		_, files, _ := conn.Receive()
+		for _, file := range files {
+			file.Close()
+		}
+	}()
 	contact := time.NewTimer(su.contact)
 	defer contact.Stop()
 	why := "" // it is ended
@@ -106,6 +112,15 @@ func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err 
 			return pid, errors.New("the gateway is stopping")
 		}
 	}
+}
+
+// takingOver says which process is taking over, or is to.
+func (s *Server) takingOver() error {
+	u := s.Upgrade()
+	if u == nil {
+		return errors.New("another process has been started already, and is to take over: wait until it serves or has failed")
+	}
+	return fmt.Errorf("process %d is taking over already, since %s, step %s: wait until it serves or has failed", u.Peer, u.Since.Format(time.TimeOnly), u.Step)
 }
 
 // outcomeOf is the outcome of a takeover by a started process, if it has one. It waits for a takeover that has begun.

@@ -17,46 +17,45 @@ import (
 type UpgradeProgress = takeover.Progress
 
 const (
-	// controlWithin bounds how long a gateway that runs may have no control socket. It opens one when it has started, and after a
-	// takeover when the process before it has ended, usually within half a second.
-	controlWithin = 3 * time.Second //xebec:limit wait of `xebec upgrade` for a gateway that has just taken over or starts
+	// controlWithin bounds how long a gateway that starts or stops may have no control socket.
+	controlWithin = 3 * time.Second //xebec:limit wait of `xebec upgrade` for a gateway that starts or stops
+	// finishWithin bounds the wait for the end of the process before, which answers its last requests.
+	finishWithin = 10 * time.Minute //xebec:limit wait of `xebec upgrade` for the end of the upgrade before
 	// controlEvery is how often the socket is tried meanwhile.
 	controlEvery = 20 * time.Millisecond
 )
 
 var (
 	// errNotNow says that a gateway runs, and cannot be asked to be replaced.
-	errNotNow = errors.New("cannot be replaced now: it starts or stops, or it has just taken over and the process before it answers its last requests, for --drain-timeout at most: try again in a moment")
+	errNotNow = errors.New("cannot be replaced now")
+	// errNoGateway says that none runs.
+	errNoGateway = errors.New("no gateway answers")
 	// errNotHeard says that a gateway ended the connection before it did anything.
 	errNotHeard = errors.New("the connection has ended without an answer")
 )
 
 // Upgrade asks the gateway that runs with a data directory to start a process of a program that takes over from it, and waits until
 // that has happened or failed. An empty binary is the gateway's own program. With a canary the new process is tried first. progress is
-// called at each step. Shortly after another upgrade it waits for the old process's end, for a few seconds.
+// called at each step. After another upgrade it first waits for the end of the process before.
 func Upgrade(ctx context.Context, dataDir, binary string, canary *Canary, progress func(UpgradeProgress)) (pid int, err error) {
-	dir, err := findDataDir(dataDir)
+	dir, err := absDataDir(dataDir)
 	if err != nil {
 		return 0, err
 	}
-	within, cancel := context.WithTimeout(ctx, controlWithin)
-	defer cancel()
+	d := dialer{dir: dir, connect: takeover.DialToAsk, waits: func(serves, ends int) {
+		progress(UpgradeProgress{PID: serves, Stage: takeover.StageWaiting, Reason: fmt.Sprintf("process %d answers its last requests", ends)})
+	}}
 	for {
-		conn, err := dir.dial(within)
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return 0, context.Cause(ctx)
-		case errors.Is(err, errNotNow):
+		conn, err := d.dial(ctx)
+		if err != nil {
 			return 0, err
-		case err != nil:
-			return 0, fmt.Errorf("no gateway answers in %s: --data-dir names the directory of the one to replace: %w", dir.path, err)
 		}
 		pid, err := askUpgrade(ctx, conn, takeover.Upgrade{Binary: binary, Canary: canary}, progress)
 		if !errors.Is(err, errNotHeard) {
 			return pid, err
 		}
-		if !again(within) { // the last dial has shown that there is a gateway
-			return 0, dir.notNow()
+		if err := d.pause(ctx); err != nil {
+			return 0, err
 		}
 	}
 }
@@ -101,36 +100,71 @@ func askUpgrade(ctx context.Context, conn *takeover.Conn, u takeover.Upgrade, pr
 	}
 }
 
-// dial connects to the gateway that runs with the directory. While one runs and has no control socket, it waits until ctx ends.
-func (d dataDir) dial(ctx context.Context) (*takeover.Conn, error) {
+// dialer connects to the gateway that runs with a directory.
+type dialer struct {
+	dir     dataDir
+	connect func(ctx context.Context, path string) (*takeover.Conn, error)
+	waits   func(serves, ends int) // called once before it waits for the end of the process before
+	told    bool
+	begun   time.Time // when dial was called first
+	since   time.Time // since when a gateway runs and does not answer, for a reason that is not known
+}
+
+// dial connects. While a gateway runs and has no control socket it waits, also over several calls.
+func (d *dialer) dial(ctx context.Context) (*takeover.Conn, error) {
+	if d.begun.IsZero() {
+		d.begun = time.Now()
+		d.since = d.begun
+	}
 	for {
-		conn, err := takeover.Dial(ctx, d.control())
-		if err == nil {
+		conn, err := d.connect(ctx, d.dir.control())
+		switch {
+		case err == nil:
 			return conn, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case errors.Is(err, unix.EACCES):
+			return nil, fmt.Errorf("this user may not reach the gateway of %s: run the command as the gateway's user or root: %w", d.dir.path, err)
+		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED):
+			return nil, fmt.Errorf("reach the gateway of %s: %w", d.dir.path, err)
+		case !d.dir.inUse():
+			return nil, fmt.Errorf("%w in %s: --data-dir names the directory of the one to replace: %w", errNoGateway, d.dir.path, err)
 		}
-		absent := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
-		if ctx.Err() == nil && !absent || !d.inUse() {
+		if serves, ends := d.dir.holders(); ends != 0 {
+			d.since = time.Now()
+			if !d.told {
+				d.told = true
+				d.waits(serves, ends)
+			}
+		}
+		if err := d.pause(ctx); err != nil {
 			return nil, err
 		}
-		if !again(ctx) {
-			return nil, d.notNow()
-		}
 	}
 }
 
-// again waits for the next try; false: there is none.
-func again(ctx context.Context) bool {
-	pause := time.NewTimer(controlEvery)
-	defer pause.Stop()
+// pause waits for the next try. The error says that there is none.
+func (d *dialer) pause(ctx context.Context) error {
+	if time.Since(d.since) > controlWithin || time.Since(d.begun) > finishWithin {
+		return d.notNow()
+	}
+	next := time.NewTimer(controlEvery)
+	defer next.Stop()
 	select {
-	case <-pause.C:
-		return true
+	case <-next.C:
+		return nil
 	case <-ctx.Done():
-		return false
+		return context.Cause(ctx)
 	}
 }
 
-func (d dataDir) notNow() error { return fmt.Errorf("the gateway of %s %w", d.path, errNotNow) }
+func (d *dialer) notNow() error {
+	serves, ends := d.dir.holders()
+	if ends != 0 {
+		return fmt.Errorf("the gateway of %s %w: process %d has taken over, and process %d, which answers its last requests, has not ended within %s", d.dir.path, errNotNow, serves, ends, finishWithin)
+	}
+	return fmt.Errorf("the gateway of %s, process %d, %w: it starts or stops; try again in a moment", d.dir.path, serves, errNotNow)
+}
 
 // inUse reports whether a gateway has the directory: it, or the one that it takes over from, holds the lock. Where the file system has
 // no locks it cannot be known.

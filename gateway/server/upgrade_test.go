@@ -142,22 +142,81 @@ func heldDir(t *testing.T) dataDir {
 // Where no gateway runs there is nothing to wait for. Where one runs, the error does not say that there is none.
 func TestDialWithoutControlSocket(t *testing.T) {
 	d := heldDir(t)
-	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	if _, err := d.dial(short); !errors.Is(err, errNotNow) || !strings.Contains(err.Error(), d.path) {
-		t.Errorf("where a gateway runs: %v", err)
+	dial := func(d dataDir, begun time.Time) (waited string, err error) {
+		_, err = (&dialer{dir: d, connect: takeover.DialToAsk, begun: begun, since: begun, waits: func(serves, ends int) { waited += fmt.Sprint(serves, " ", ends, "\n") }}).dial(t.Context())
+		return waited, err
+	}
+	long := time.Now().Add(-controlWithin)
+	if waited, err := dial(d, long); !errors.Is(err, errNotNow) || !strings.Contains(err.Error(), d.path) || !strings.Contains(err.Error(), "it starts or stops") || waited != "" {
+		t.Errorf("where a gateway runs: waited for %q, %v", waited, err)
+	}
+	if err := d.noteHolders(77); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dial(d, time.Now().Add(-finishWithin)); !errors.Is(err, errNotNow) || !strings.Contains(err.Error(), "process 77, which answers its last requests") {
+		t.Errorf("where a process does not end: %v", err)
 	}
 	if err := d.lock.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.dial(t.Context()); !errors.Is(err, unix.ENOENT) {
-		t.Errorf("where a gateway has run: %v", err)
+	for what, dir := range map[string]string{"a gateway has run": d.path, "none has run": t.TempDir()} {
+		if _, err := dial(dataDir{path: dir}, time.Time{}); !errors.Is(err, unix.ENOENT) || !errors.Is(err, errNoGateway) {
+			t.Errorf("where %s: %v", what, err)
+		}
 	}
-	if _, err := (dataDir{path: t.TempDir()}).dial(t.Context()); !errors.Is(err, unix.ENOENT) {
-		t.Errorf("where none has run: %v", err)
-	}
-	if _, err := Upgrade(t.Context(), t.TempDir(), "", nil, nil); err == nil || !strings.Contains(err.Error(), "no gateway answers") {
+	none := filepath.Join(t.TempDir(), "none")
+	if _, err := Upgrade(t.Context(), none, "", nil, nil); !errors.Is(err, errNoGateway) {
 		t.Errorf("an upgrade where none has run: %v", err)
+	}
+	if _, err := os.Stat(none); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the command has made the directory that its user has mistyped: %v", err)
+	}
+}
+
+// While the process before answers its last requests, the command says so and waits, for longer than for a gateway that starts. When
+// that one has ended, the command asks the new process.
+func TestUpgradeWaitsForTheEndOfTheOneBefore(t *testing.T) {
+	d := heldDir(t)
+	if err := d.noteHolders(77); err != nil {
+		t.Fatal(err)
+	}
+	if serves, before := d.holders(); serves != os.Getpid() || before != 77 {
+		t.Errorf("the lock names %d and %d", serves, before)
+	}
+	var serving sync.WaitGroup
+	var told []UpgradeProgress
+	long := time.Now().Add(-2 * controlWithin)
+	dial := dialer{dir: d, connect: takeover.DialToAsk, begun: long, since: long, waits: func(serves, ends int) {
+		told = append(told, UpgradeProgress{PID: serves, Reason: fmt.Sprint(ends)})
+		if err := d.noteHolders(0); err != nil { // it has ended
+			t.Error(err)
+		}
+		ln, err := takeover.Listen(d.control())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		serving.Go(func() {
+			defer ln.Close()
+			_ = ln.SetDeadline(time.Now().Add(time.Minute)) // of a test that fails
+			if c, err := ln.AcceptUnix(); err != nil {
+				t.Error(err)
+			} else {
+				c.Close()
+			}
+		})
+	}}
+	c, err := dial.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	serving.Wait()
+	if want := []UpgradeProgress{{PID: os.Getpid(), Reason: "77"}}; !slices.Equal(told, want) {
+		t.Errorf("told is %+v, expected %+v", told, want)
+	}
+	if serves, before := d.holders(); serves != os.Getpid() || before != 0 {
+		t.Errorf("the lock names %d and %d at the end", serves, before)
 	}
 }
 

@@ -90,6 +90,8 @@ const defaultCanaryTime = 30 * time.Second
 // showUpgrade prints a step for people.
 func (c *cli) showUpgrade(step server.UpgradeProgress) {
 	switch step.Stage {
+	case takeover.StageWaiting:
+		fmt.Fprintf(c.out, "process %d has just taken over: waiting while %s\n", step.PID, step.Reason)
 	case takeover.StageStarted:
 		fmt.Fprintf(c.out, "process %d is started\n", step.PID)
 	case takeover.StageLoading:

@@ -32,6 +32,32 @@ func (u *upgradable) isTried() (pid int) {
 	return pid
 }
 
+// showsRoles checks what both processes say of the trial: the canary on connections that it has got, the old process on the others and on
+// the admin port.
+func (u *upgradable) showsRoles(canary int) {
+	u.t.Helper()
+	seen := map[string]bool{}
+	u.await("both roles", func(ctx context.Context) (bool, string) {
+		u.fresh()
+		_, body := u.fetch(ctx, "http://"+u.functions+"/readyz?verbose")
+		var ready struct {
+			Upgrade api.UpgradeStatus `json:"upgrade"`
+		}
+		if err := json.Unmarshal([]byte(body), &ready); err != nil {
+			return false, body
+		}
+		want := map[api.UpgradeRole]int{api.UpgradeOld: canary, api.UpgradeCanaryProcess: u.pid}
+		if s := ready.Upgrade; want[s.Role] != s.Peer || s.Step != api.UpgradeCanary || s.Share != 0.5 || s.Since.IsZero() {
+			u.t.Errorf("/readyz?verbose says %s", body)
+		}
+		seen[string(ready.Upgrade.Role)] = true
+		return len(seen) == 2, body
+	})
+	if s := u.describedUpgrade(); s == nil || s.Role != api.UpgradeOld || s.Peer != canary || s.Step != api.UpgradeCanary {
+		u.t.Errorf("describe gateway shows %+v", s)
+	}
+}
+
 // fresh makes the next request of the test's client use a new connection.
 func (u *upgradable) fresh() { u.client.CloseIdleConnections() }
 
@@ -78,7 +104,7 @@ func TestCanaryIsPromoted(t *testing.T) {
 		u := serveUpgradable(t, args...)
 		l := u.startLoop("g", 2, 20*time.Millisecond)
 		wait := u.upgrade("--canary", "50%", "--canary-time", "4s")
-		u.isTried()
+		u.showsRoles(u.isTried())
 		kept := u.startLoop("g", 4, 20*time.Millisecond)
 		ids := u.learnAcross(6)
 		if r := u.xebec("apply", "-f", manifest(t, function("late", "right", "slo: 60s"))); r.status == 0 || !strings.Contains(r.err, "taking over") {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -351,27 +352,134 @@ func TestUpgradeOfAModelThatStartsInPart(t *testing.T) {
 	u.oldEnds()
 }
 
-// An upgrade right after another one finds the new process, though that has no control socket before the old one has ended. On a slow
-// machine it may have to be tried again, and then it says so.
+// describedUpgrade is what `describe gateway` says of an upgrade; nil: nothing.
+func (u *upgradable) describedUpgrade() *api.UpgradeStatus {
+	u.t.Helper()
+	var g api.GatewayStatus
+	if err := json.Unmarshal([]byte(u.must("describe", "gateway", "-o", "json")), &g); err != nil {
+		u.t.Fatal(err)
+	}
+	return g.Upgrade
+}
+
+// halfRequest is a request whose body has not come to its end: the process that has it cannot end before.
+func (u *upgradable) halfRequest() (finish func()) {
+	u.t.Helper()
+	c := u.keep()
+	if err := c.ask(1); err != nil {
+		u.t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(c, "POST /g/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{"); err != nil {
+		u.t.Fatal(err)
+	}
+	return func() {
+		u.t.Helper()
+		if _, err := fmt.Fprint(c, `"input":7}`); err != nil {
+			u.t.Fatal(err)
+		}
+		r, err := http.ReadResponse(c.from, nil)
+		if err != nil {
+			u.t.Fatal(err)
+		}
+		r.Body.Close()
+		if r.StatusCode != 200 {
+			u.t.Errorf("the request that the old process had is answered by %d", r.StatusCode)
+		}
+	}
+}
+
+// An upgrade right after another one waits for the end of the process before, however long that answers its last requests, and says so.
+// Meanwhile the new process shows its role, and whom it waits for.
 func TestUpgradeRightAfterAnUpgrade(t *testing.T) {
 	t.Parallel()
-	u := serveUpgradable(t)
+	u := serveUpgradable(t, "--drain-timeout", "1m", "--idle-timeout", "5m")
+	old := u.pid
+	finish := u.halfRequest()
 	if r := u.upgrade()(); r.status != 0 {
 		t.Fatalf("upgrade: status %d %s%s", r.status, r.out, r.err)
 	}
 	before := u.pid
-	u.await("the second upgrade", func(context.Context) (bool, string) {
-		r := u.upgrade()()
-		if r.status != 0 && !strings.Contains(r.err, "cannot be replaced now") {
-			t.Errorf("the second upgrade: status %d %s%s", r.status, r.out, r.err)
-			return true, ""
+	u.fresh()
+	if s := u.describedUpgrade(); s == nil || s.Role != api.UpgradeNew || s.Step != api.UpgradeFinishing || s.Peer != old {
+		t.Errorf("describe gateway shows %+v", s)
+	}
+	for _, at := range []string{u.functions, u.admin} {
+		if status, body := u.fetch(bounded(t), "http://"+at+"/readyz?verbose"); status != 200 || !strings.Contains(body, fmt.Sprintf(`"upgrade":{"role":"new","peer":%d`, old)) {
+			t.Errorf("%s: /readyz?verbose: %d %s", at, status, body)
 		}
-		return r.status == 0, r.err
+	}
+	waiting := &printed{}
+	second := exec.CommandContext(bounded(t), programs.xebec, "upgrade", "--data-dir", u.dataDir)
+	second.Stdout, second.Stderr = waiting, waiting
+	if err := second.Start(); err != nil {
+		t.Fatal(err)
+	}
+	says := fmt.Sprintf("process %d has just taken over: waiting while process %d answers its last requests", before, old)
+	u.ended = true
+	u.await("the second upgrade to wait", func(context.Context) (bool, string) { return strings.Contains(waiting.text(), says), waiting.text() })
+	finish()
+	if err := second.Wait(); err != nil {
+		t.Fatalf("the second upgrade: %v %s", err, waiting.text())
+	}
+	found := servesLine.FindStringSubmatch(waiting.text())
+	if found == nil {
+		t.Fatalf("the second upgrade: %s", waiting.text())
+	}
+	u.pid, _ = strconv.Atoi(found[1])
+	u.oldEnds()
+	u.await("the second upgrade to be over", func(context.Context) (bool, string) {
+		s := u.describedUpgrade()
+		return s == nil, fmt.Sprintf("%+v", s)
 	})
 	if u.pid == before {
 		t.Error("the second upgrade has replaced nothing")
 	}
 	if a := u.ask("g", 3, ""); a.number() != 3 {
 		t.Errorf("after the second upgrade the function answers %v", a)
+	}
+}
+
+// printed collects what a process writes.
+type printed struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *printed) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *printed) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// A required function that is broken in both processes does not hold an upgrade up: the new process is as ready as the old one.
+func TestUpgradeWithABrokenRequiredFunction(t *testing.T) {
+	t.Parallel()
+	u := &upgradable{dataDir: newDir(t), models: newDir(t)}
+	broken := strings.Replace(number("broken", "noop"), `{command: ["`, `{command: [sh, -c, 'exit 7', sh, "`, 1)
+	writeFile(t, u.models, "models.yaml", number("right", "echo")+broken+function("g", "right", "slo: 60s")+function("f", "broken", "slo: 60s")+function("h", "right, broken", "slo: 60s", "policy: exp4"))
+	u.gateway = launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--config", u.models, "--data-dir", u.dataDir, "--drain-timeout", "3s", "--ready-requires", "all")
+	u.pid = u.cmd.Process.Pid
+	t.Cleanup(u.end)
+	u.await("the gateway's addresses", u.readAddresses)
+	u.await("the function to answer", answers(u.gateway, "g", 7, "right@1"))
+	notReady := func(context.Context) (bool, string) {
+		status, body := u.fetch(bounded(t), "http://"+u.functions+"/readyz")
+		return status == 503 && strings.Contains(body, "f"), body
+	}
+	u.await("the broken function to be shown", notReady)
+	if r := u.upgrade()(); r.status != 0 || u.pid == u.cmd.Process.Pid {
+		t.Fatalf("upgrade: status %d %s%s", r.status, r.out, r.err)
+	}
+	u.fresh()
+	u.oldEnds()
+	u.await("the broken function to be shown by the new process", notReady)
+	if a := u.ask("g", 3, ""); a.number() != 3 {
+		t.Errorf("after the upgrade the function answers %v", a)
 	}
 }

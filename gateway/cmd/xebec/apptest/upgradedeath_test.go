@@ -150,3 +150,39 @@ func TestUpgradeOldProcessDies(t *testing.T) {
 		}
 	})
 }
+
+// Either process is killed after the new one has begun to serve, while the old one answers its last request. The new one needs the old one
+// for nothing: it takes changes and can be upgraded. Without the new one the old one ends, and the next start has everything.
+func TestUpgradeDeathAfterTheCommitPoint(t *testing.T) {
+	t.Parallel()
+	stores(t, func(t *testing.T, args ...string) {
+		args = append([]string{"--drain-timeout", "30s"}, args...)
+		u := serveUpgradable(t, args...)
+		u.halfRequest()
+		if r := u.upgrade()(); r.status != 0 {
+			t.Fatalf("upgrade: status %d %s%s", r.status, r.out, r.err)
+		}
+		_ = syscall.Kill(u.cmd.Process.Pid, syscall.SIGKILL)
+		<-u.exited
+		u.fresh()
+		u.goesOn("first")
+
+		before := u.pid
+		finish := u.halfRequest()
+		if r := u.upgrade()(); r.status != 0 || u.pid == before {
+			t.Fatalf("an upgrade of the process that is left: status %d %s%s", r.status, r.out, r.err)
+		}
+		kill(t, u.pid)
+		finish() // the old process answers what it has
+		u.await("the old process to end", func(context.Context) (bool, string) {
+			return errors.Is(syscall.Kill(before, 0), syscall.ESRCH), tail(u.logText(), 5)
+		})
+		if r := u.xebec("upgrade", "--data-dir", u.dataDir); r.status == 0 || !strings.Contains(r.err, "no gateway answers") {
+			t.Errorf("an upgrade where none runs any more: status %d %s%s", r.status, r.out, r.err)
+		}
+		u.gateway = serve(t, append([]string{"--config", u.models, "--data-dir", u.dataDir}, args...)...)
+		u.pid = u.cmd.Process.Pid
+		u.goesOn("last")
+		u.await("what was declared before", answers(u.gateway, "first", 7, "right@1"))
+	})
+}
