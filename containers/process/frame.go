@@ -112,6 +112,12 @@ func decodeRequest(body []byte) (request, error) {
 		return q, err
 	}
 	switch q.Op {
+	case opLaunch, opAdopt:
+		if q.ID == 0 {
+			return q, fmt.Errorf("a %s has no number", q.Op)
+		}
+	}
+	switch q.Op {
 	case opLaunch:
 		if len(q.Path) == 0 || len(q.Argv) == 0 || q.Marker == "" {
 			return q, fmt.Errorf("launch %d lacks a program, arguments or a marker", q.ID)

@@ -154,6 +154,10 @@ func (r *reaper) follow(w *worker, l *launching, ctl int) {
 		if v, with, err = receiveVerdict(ctl); err != nil {
 			break
 		}
+		if started != nil && v.Step != stepExited && lead != 0 && l.q.Sandbox.Namespaces {
+			_ = unix.Kill(w.pid, unix.SIGKILL) // it is damaged; its end is that of the launch
+			return
+		}
 		switch v.Step {
 		case stepStarted:
 			if l.q.Sandbox.Namespaces {

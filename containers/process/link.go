@@ -335,7 +335,7 @@ func (k *link) read() {
 	for err == nil {
 		var p reply
 		if p, err = k.receive(); err == nil {
-			k.handle(p)
+			err = k.handle(p)
 		}
 	}
 	k.mu.Lock()
@@ -347,8 +347,12 @@ func (k *link) read() {
 		_ = k.cmd.Process.Kill() // its messages can no longer be read
 	}
 	reason := "the reaper has ended"
-	if err := k.cmd.Wait(); err != nil {
-		reason = fmt.Sprintf("the reaper has ended (%v)%s", err, k.words)
+	if ended := k.cmd.Wait(); ended != nil {
+		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, unix.ECONNRESET) {
+			reason = fmt.Sprintf("the reaper was killed, because its messages cannot be understood: %v", err)
+		} else {
+			reason = fmt.Sprintf("the reaper has ended (%v)%s", ended, k.words)
+		}
 		sweep(k.nonce + "-")
 	}
 	k.conn.Close()
@@ -356,13 +360,21 @@ func (k *link) read() {
 	k.finishing.Wait()
 }
 
-func (k *link) handle(p reply) {
+// handle takes a message of the reaper. One that must not come now is an error: a launch that waits for it, or for the end of its
+// process, would wait for ever.
+func (k *link) handle(p reply) error {
+	k.mu.Lock()
+	in := k.instances[p.ID]
+	k.mu.Unlock()
+	hasStarted := in != nil && in.pid != 0
 	switch p.Op {
+	case opHello:
+		return errors.New("it sent a second hello")
 	case opStarted:
-		k.mu.Lock()
-		in := k.instances[p.ID]
-		k.mu.Unlock()
-		if in != nil && in.pid == 0 {
+		switch {
+		case hasStarted:
+			return fmt.Errorf("it started launch %d twice", p.ID)
+		case in != nil:
 			in.pid, in.quiet = p.PID, p.Quiet
 			if p.Layers != nil { // an adopted process has its zygote's
 				in.isolated(p.Layers, p.Missing)
@@ -371,22 +383,26 @@ func (k *link) handle(p reply) {
 			in.answered <- nil
 		}
 	case opRaised:
-		k.mu.Lock()
-		in := k.instances[p.ID]
-		k.mu.Unlock()
 		if in != nil {
 			in.recordRaised(p)
 		}
 	case opFailed:
+		if hasStarted {
+			return fmt.Errorf("launch %d failed after its start", p.ID)
+		}
 		if in := k.take(p.ID); in != nil {
 			in.closeStreams()
 			in.answered <- launchFailure(in.path, p)
 		}
 	case opExited:
+		if in != nil && !hasStarted {
+			return fmt.Errorf("launch %d ended before its start", p.ID)
+		}
 		if in := k.take(p.ID); in != nil {
 			k.finish(in, exitOf(syscall.WaitStatus(p.Status)))
 		}
 	}
+	return nil
 }
 
 // abandon reports every remaining instance as ended with the reaper.

@@ -38,6 +38,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(assumeRaiseEnv) != "" {
 		tryRaise = func(int) error { return nil }
 	}
+	if script := os.Getenv(damagedReaperEnv); script != "" && os.Args[0] == reaperName {
+		actDamagedReaper(script)
+		os.Exit(0)
+	}
 	MaybeReaper()
 	if mode := os.Getenv(modeEnv); mode != "" {
 		act(mode)

@@ -213,29 +213,45 @@ func (r *reaper) serve() error {
 		if err != nil {
 			return err
 		}
-		switch q.Op {
-		case opLaunch:
-			if len(fds) != 2 && len(fds) != 3 {
-				err = fmt.Errorf("launch %d came with %d descriptors: expected 2 or 3", q.ID, len(fds))
-			} else {
+		if err = r.check(q, len(fds)); err == nil {
+			switch q.Op {
+			case opLaunch:
 				r.launch(q, fds)
-			}
-		case opAdopt:
-			if len(fds) != 1 {
-				err = fmt.Errorf("adoption %d came with %d descriptors: expected 1", q.ID, len(fds))
-			} else {
+			case opAdopt:
 				r.adopt(q, fds[0])
+			case opSignal:
+				r.signal(q)
+			case opRaise:
+				r.raise(q.ID)
 			}
-		case opSignal:
-			r.signal(q)
-		case opRaise:
-			r.raise(q.ID)
 		}
 		closeAll(fds)
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// check returns what is wrong with a request and the descriptors that came with it.
+func (r *reaper) check(q request, fds int) error {
+	switch q.Op {
+	case opLaunch:
+		if fds != 2 && fds != 3 {
+			return fmt.Errorf("launch %d came with %d descriptors: expected 2 or 3", q.ID, fds)
+		}
+	case opAdopt:
+		if fds != 1 {
+			return fmt.Errorf("adoption %d came with %d descriptors: expected 1", q.ID, fds)
+		}
+	default:
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byID[q.ID] != nil {
+		return fmt.Errorf("there is a launch %d already", q.ID)
+	}
+	return nil
 }
 
 func (r *reaper) launch(q request, fds []int) {

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"fmt"
 	"io"
 
 	"golang.org/x/sys/unix"
@@ -50,10 +51,11 @@ func receiveFrame(fd int) (body []byte, with ancillary, err error) {
 	return body, with, err
 }
 
+// receiveHeader reads the header of a frame, and what comes with it. After an error the caller closes the descriptors.
 func receiveHeader(fd int, header []byte) (with ancillary, err error) {
 	oob := make([]byte, unix.CmsgSpace(maxFrameFDs*4)+unix.CmsgSpace(unix.SizeofUcred))
 	for got := 0; got < len(header); {
-		n, oobn, _, _, err := unix.Recvmsg(fd, header[got:], oob, unix.MSG_CMSG_CLOEXEC)
+		n, oobn, flags, _, err := unix.Recvmsg(fd, header[got:], oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -63,27 +65,39 @@ func receiveHeader(fd int, header []byte) (with ancillary, err error) {
 			return with, io.EOF
 		}
 		got += n
-		messages, err := unix.ParseSocketControlMessage(oob[:oobn])
-		if err != nil {
+		if err := with.add(oob[:oobn]); err != nil {
 			return with, err
 		}
-		for i := range messages {
-			if messages[i].Header.Type == unix.SCM_CREDENTIALS {
-				cred, err := unix.ParseUnixCredentials(&messages[i])
-				if err != nil {
-					return with, err
-				}
-				with.pid = int(cred.Pid)
-				continue
-			}
-			more, err := unix.ParseUnixRights(&messages[i])
-			if err != nil {
-				return with, err
-			}
-			with.fds = append(with.fds, more...)
+		if flags&unix.MSG_CTRUNC != 0 || len(with.fds) > maxFrameFDs {
+			return with, fmt.Errorf("a frame came with more than %d descriptors, or this process is out of them", maxFrameFDs)
 		}
 	}
 	return with, nil
+}
+
+// add adds what a control message has.
+func (a *ancillary) add(oob []byte) error {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return err
+	}
+	for i := range messages {
+		switch messages[i].Header.Type {
+		case unix.SCM_CREDENTIALS:
+			cred, err := unix.ParseUnixCredentials(&messages[i])
+			if err != nil {
+				return err
+			}
+			a.pid = int(cred.Pid)
+		case unix.SCM_RIGHTS:
+			more, err := unix.ParseUnixRights(&messages[i])
+			if err != nil {
+				return err
+			}
+			a.fds = append(a.fds, more...)
+		}
+	}
+	return nil
 }
 
 type blockingReader int

@@ -372,10 +372,11 @@ func errnoOf(err error) syscall.Errno {
 
 // readFrame reads a frame of the reaper's protocol from a blocking descriptor.
 func readFrame(fd int, into any) error {
-	body, _, err := receiveFrame(fd)
+	body, with, err := receiveFrame(fd)
 	if err != nil {
 		return err
 	}
+	closeAll(with.fds) // none belong to it
 	return json.Unmarshal(body, into)
 }
 
