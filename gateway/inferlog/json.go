@@ -168,7 +168,7 @@ func exactFloats(d api.DType, data []byte) bool {
 	size := d.Size()
 	for ; len(data) >= size && size > 0; data = data[size:] {
 		var f float64
-		canonical := false
+		var canonical bool
 		switch d {
 		case api.Float16:
 			bits := le.Uint16(data)

@@ -23,7 +23,7 @@ func (g *giver) handOver() {
 	if err == nil {
 		err = g.conn.Send(takeover.KindConnections, nil, there)
 		if there.Close(); err != nil {
-			out.Close()
+			_ = out.Close() // the error is that of Send
 		}
 	}
 	if err != nil {

@@ -124,10 +124,10 @@ func (s *Server) takingOver() error {
 }
 
 // outcomeOf is the outcome of a takeover by a started process, if it has one. It waits for a takeover that has begun.
-func (su *succession) outcomeOf(p *startedProcess) (known bool, err error) {
-	su.mu.Lock()
-	to, decided := su.to, su.decided
-	su.mu.Unlock()
+func (s *succession) outcomeOf(p *startedProcess) (known bool, err error) {
+	s.mu.Lock()
+	to, decided := s.to, s.decided
+	s.mu.Unlock()
 	if to != nil {
 		<-decided
 	}

@@ -138,7 +138,7 @@ func testReceivedInPlace(t *testing.T, su *suite) {
 		next := byte(0)
 		// fill makes an input of its own, in a slot unless it is to be copied. There is no slot before the replica was asked for some.
 		fill := func(copied bool) (api.Value, api.Slot) {
-			n := 64<<10 + int(in.ItemBytes())%64
+			n := 64<<10 + in.ItemBytes()%64
 			next++
 			v := api.Value{Data: bytes.Repeat([]byte{next}, n)}
 			if !in.Fixed() && len(in.Shape) > 0 {

@@ -154,7 +154,7 @@ func (c *call) csvValue(v *api.Value, spec *api.TensorSpec, text string) error {
 		err = r.End()
 	}
 	if err != nil {
-		return errors.New("expected " + spec.DType.String() + ", found " + string(quoted([]byte(text))))
+		return errors.New("expected " + spec.DType.String() + ", found " + quoted([]byte(text)))
 	}
 	return nil
 }

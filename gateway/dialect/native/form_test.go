@@ -170,8 +170,8 @@ func TestFormsAreBounded(t *testing.T) {
 	}
 	var p part
 	n := 0
-	more, err := true, error(nil)
-	for more, err = f.next(&p); more; more, err = f.next(&p) {
+	more, err := f.next(&p)
+	for ; more; more, err = f.next(&p) {
 		n++
 	}
 	if n != maxFormParts || err == nil || !strings.Contains(err.Error(), "more than 1024 parts") {

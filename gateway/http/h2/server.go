@@ -339,7 +339,7 @@ func (s *Server) stream(w http.ResponseWriter, c *app.RequestContext) {
 		w.Header().Set("Connection", "close") // http2 sends GOAWAY for it
 	}
 	w.WriteHeader(c.Response.StatusCode())
-	defer c.Response.CloseBodyStream()
+	defer func() { _ = c.Response.CloseBodyStream() }() // the answer has been sent or is broken off
 	control, body := http.NewResponseController(w), c.Response.BodyStream()
 	part := make([]byte, frameBytes)
 	for {

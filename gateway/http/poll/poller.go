@@ -195,7 +195,7 @@ func (p *poller) run() {
 func (p *poller) work(fd int) {
 	idle, worked := false, false
 	for {
-		n := 0
+		var n int
 		if !idle {
 			p.waited.Add(1)
 			n = epollWait(fd, p.events[:])

@@ -64,7 +64,7 @@ func TestConcurrency(t *testing.T) {
 			t.Errorf("answered: %v", answered)
 		}
 		// Feedback waits for no prediction.
-		r := g.Predict(256, "wait 3")
+		g.Predict(256, "wait 3")
 		g.Predict(256, "wait 4")
 		<-begun
 		<-begun
@@ -73,7 +73,7 @@ func TestConcurrency(t *testing.T) {
 		g.Response()
 		g.Response()
 		// Answers that need more room, and new segments.
-		r = g.Predict(64, "too long")
+		r := g.Predict(64, "too long")
 		res := g.Answer(r, wire.StatusNeedMore)
 		g.Segments(1 << 20)
 		g.Ready()

@@ -251,7 +251,7 @@ func siblings(t *testing.T, nobody bool) *gateway {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		cmd.Path = filepath.Join(place, "xebec")
 		binding := filepath.Join(place, "binding")
-		interpreter, env = "python3", fmt.Sprintf("PYTHONPATH: %q", binding)
+		env = fmt.Sprintf("PYTHONPATH: %q", binding)
 		for _, err := range []error{
 			os.Chown(dir, 65534, 65534), os.Link(programs.xebec, cmd.Path),
 			os.CopyFS(binding, os.DirFS(filepath.Join(programs.repo, "worker/bindings/python/src"))),

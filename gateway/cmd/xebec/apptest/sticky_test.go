@@ -71,7 +71,7 @@ run: {command: [python, model.py], isolation: none}
 		var pid string
 		var n int
 		if _, err := fmt.Sscanf(text, "%s %d", &pid, &n); a.Status != 200 || err != nil {
-			return fmt.Errorf("query %d of %s: %s (%v)", want, name, a, err)
+			return fmt.Errorf("query %d of %s: %s (%w)", want, name, a, err)
 		}
 		if replicas[i] == "" {
 			replicas[i] = pid
