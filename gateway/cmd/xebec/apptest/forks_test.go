@@ -90,6 +90,12 @@ def limit(pid):
     # the same again: what ends the other one would end the attempts that follow
     resource.prlimit(pid, resource.RLIMIT_CORE, resource.prlimit(pid, resource.RLIMIT_CORE))
 
+def user_priority(pid):
+    try:
+        os.setpriority(os.PRIO_USER, 4_000_000_000, 0)  # not its own user: without isolation that is everything on the machine
+    except ProcessLookupError:
+        pass  # the kernel has looked for the processes of that user
+
 class Attributes(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint32), ("policy", ctypes.c_uint32), ("flags", ctypes.c_uint64), ("nice", ctypes.c_int32),
                 ("priority", ctypes.c_uint32), ("times", ctypes.c_uint64 * 3)]
@@ -100,7 +106,7 @@ def attributes(pid):
 
 attempts = {
     "prlimit": limit, "setpriority": lambda pid: os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, pid)),
-    "setpriority of its user": lambda pid: os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_PROCESS, pid)),
+    "setpriority of a user": user_priority,
     "ioprio_set": lambda pid: check(libc.syscall(251, 1, pid, 2 << 13 | 4)), "sched_setattr": attributes,
     "sched_setscheduler": lambda pid: os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0)),
     "sched_setparam": lambda pid: os.sched_setparam(pid, os.sched_param(0)),
@@ -128,7 +134,7 @@ var siblingAttempts = map[string]string{
 	"ptrace": aDomain, "process_vm_readv": aDomain, "pidfd_getfd": aDomain,
 	"kill": theSignals, "SIGCONT": theSignals, "pidfd_send_signal": theSignals, "abstract socket": theSignals,
 	"cmdline": aProc, "listed": aProc,
-	"prlimit": theFilter, "setpriority": theFilter, "setpriority of its user": theFilter, "ioprio_set": theFilter, "sched_setattr": theFilter,
+	"prlimit": theFilter, "setpriority": theFilter, "setpriority of a user": theFilter, "ioprio_set": theFilter, "sched_setattr": theFilter,
 	"sched_setscheduler": theFilter, "sched_setparam": theFilter,
 }
 
