@@ -229,6 +229,9 @@ func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flig
 		case !q.answered && !q.late && q.Deadline <= w.now || q.Expires <= w.now:
 			w.fail("m%d: query %d is sent %v after its deadline, answered %v, expired %v ago", m.index, aq.ID, span(w.now-q.Deadline), q.answered, span(w.now-q.Expires))
 			return nil
+		case q.flowed:
+			w.fail("m%d: query %d, whose stream has had its first output, is sent again", m.index, aq.ID)
+			return nil
 		case q.again() && (len(d.Batch.Queries) > 1 || len(r.flights) > 0):
 			w.fail("m%d: query %d was lost with a replica, or in a batch that failed, and is not sent alone", m.index, aq.ID)
 			return nil
@@ -260,7 +263,7 @@ func (w *world) checkDispatch(m *model, r *replica, d *scheduler.Dispatch) *flig
 func (w *world) checkSize(m *model, r *replica, fl *flight, bytes, pad int) bool {
 	n, c := len(fl.queries), m.ledger.cfg.Batching
 	most := c.MaxBatch
-	if c.Policy == scheduler.None && !c.Pad || m.ledger.plan.Execution == scheduler.Stream {
+	if c.Policy == scheduler.None && !c.Pad || m.ledger.cfg.Streams || m.ledger.plan.Execution == scheduler.Stream {
 		most = 1
 	}
 	if planned := m.ledger.replicaPlan(r.id).Cap; planned > 0 {
@@ -351,16 +354,17 @@ func (w *world) checkLedger(m *model) {
 		w.fail("m%d holds %d queries: %d in time, %d late and %d retries wait, of %d B; it was given %d that wait, of %d B, and %d are in flight",
 			m.index, s.Held, s.Queued, s.Late, s.Retrying, s.QueuedBytes, b.waiting, b.bytes, flying)
 	}
+	w.checkStreams(m)
 	w.checkDevice(m)
 	w.checkIdle(m)
 }
 
-// checkIdle: no replica idles while queries wait, except for holds and turns.
+// checkIdle: no replica idles while queries wait, and no place for a stream is empty, except for holds and turns.
 func (w *world) checkIdle(m *model) {
 	b := &m.ledger
 	idle := b.waiting > 0 && (m.device == nil || m.device.holder == nil) && slices.ContainsFunc(m.places, func(p *place) bool {
 		r := p.current
-		return r != nil && !r.killed && !r.draining && len(r.flights) == 0 && b.servesWaiting(r.id) && (b.retrying > 0 || m.isQuickEnough(w.now, r.id))
+		return r != nil && !r.killed && !r.draining && m.beginsAnother(r) && b.servesWaiting(r.id) && (b.retrying > 0 || m.isQuickEnough(w.now, r.id))
 	})
 	if !idle {
 		b.idleSince = api.Never
@@ -393,7 +397,9 @@ func (m *model) tooSlow(now api.Nanos, id scheduler.ReplicaID, i int) bool {
 			// Its batches and this query. The age of the oldest batch stands for the machine's estimate of further
 			// lateness.
 			needs := float64(r.Batches+1)*r.InterceptNanos + float64(r.Queries+1)*r.SlopeNanos
-			if r.OldestAt != api.Never {
+			if m.spec.Config.Streams { // each begins at once
+				needs = r.InterceptNanos + r.SlopeNanos
+			} else if r.OldestAt != api.Never {
 				needs += max(0, float64(now-r.OldestAt))
 			}
 			return r.Samples >= 16 && float64(s.Functions[i].Earliest-now) < needs

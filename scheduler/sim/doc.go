@@ -20,6 +20,10 @@
 // answer is seen 30 µs later. The clock wakes an engine up to a millisecond late, and in some worlds occasionally by
 // seconds.
 //
+// A stream has its first output after the time of a batch of one, beside the replica's other streams, and holds its place
+// for a lognormal time after that. Its caller may leave at any time; the replica hears of it 30 µs later. An engine does
+// not watch streams that flow, so the transport ends a replica that hangs in the middle of one.
+//
 // The seed decides everything random. Each source of queries and each place of a replica draws from its own stream, so
 // two policies see the same queries. A Spec leads to the same run on any machine; this package reads no clock.
 //
@@ -49,6 +53,8 @@
 //   - An answer at a deadline is late by no more than the clock.
 //   - A refusal on arrival is immediate; a later one comes before the deadline.
 //   - A replica that drains or was killed gets no batch, and no replica gets more than its depth.
+//   - A stream holds one of its replica's places until it is released, and a replica has no more streams than places.
+//   - A query that has had its first output is not sent again.
 //   - A scaler keeps to its bounds, changes nothing when its sample could not be read, and never leaves a query waiting
 //     with no replica wanted.
 //
@@ -58,7 +64,9 @@
 //   - Batches keep to the configured size and bytes, the plan's cap and the controller's. The queue keeps to its
 //     bounds.
 //   - The engine's counts agree with the world's.
-//   - No replica idles while queries wait, except for a hold or a turn.
+//   - No replica idles while queries wait, and no place for a stream is empty, except for a hold or a turn, or because a
+//     query that may have killed a replica needs one for itself.
+//   - The first output of a stream answers its query, and a stream is a batch of one.
 //   - One tenant at a time uses a device, and it is the one that has the turn.
 //   - No function starves: between two queries of a function with queries waiting, there are no more queries of others
 //     than deficit round robin allows by the weights.
@@ -68,8 +76,8 @@
 // the background. An ensemble is answered at its deadline with the members that have answered; ensemble_test.go shows
 // how ensembles behave under overload.
 //
-// broken_test.go breaks engines in each of these ways and expects the checks to find it. scale_test.go does the same
-// with scalers, and expects bad scalers that break no promise to show in their numbers.
+// broken_test.go and streams_test.go break engines in each of these ways and expect the checks to find it.
+// scale_test.go does the same with scalers, and expects bad scalers that break no promise to show in their numbers.
 //
 // # What it does not show
 //

@@ -27,9 +27,10 @@ type InputKind uint8
 const (
 	Arrive       InputKind = iota // Item
 	Cancel                        // Item
-	ReplicaReady                  // Replica, Depth
+	ReplicaReady                  // Replica, Depth, Places
 	ReplicaDrain                  // Replica
 	ReplicaGone                   // Replica, Begun
+	FirstOutput                   // Replica, Result.ID, Result.EvalNanos
 	BatchDone                     // Replica, Result
 	SendFailed                    // Replica, Result.ID, Err
 	Advance                       //
@@ -43,6 +44,7 @@ type Input struct {
 	Item    *scheduler.Item
 	Replica scheduler.ReplicaID
 	Depth   int
+	Places  int // how many batches the replica evaluates at once; 0: one
 	Begun   func(batch uint64) bool
 	Result  api.BatchResult
 	Err     error
@@ -69,10 +71,13 @@ func (e machine) Step(now api.Nanos, in *Input) {
 		e.m.Cancel(now, in.Item)
 	case ReplicaReady:
 		e.m.ReplicaReady(now, in.Replica, in.Depth)
+		e.m.SetConcurrency(in.Replica, in.Places)
 	case ReplicaDrain:
 		e.m.ReplicaDrain(now, in.Replica)
 	case ReplicaGone:
 		e.m.ReplicaGone(now, in.Replica, in.Begun)
+	case FirstOutput:
+		e.m.FirstOutput(now, in.Replica, in.Result.ID, in.Result.EvalNanos)
 	case BatchDone:
 		e.m.BatchDone(now, in.Replica, &in.Result)
 	case SendFailed:
@@ -95,11 +100,16 @@ func (in *Input) String() string {
 	case Cancel:
 		return fmt.Sprintf("cancel q%d", in.Item.ID)
 	case ReplicaReady:
+		if in.Places > 0 {
+			return fmt.Sprintf("ready r%d places %d", in.Replica, in.Places)
+		}
 		return fmt.Sprintf("ready r%d depth %d", in.Replica, in.Depth)
 	case ReplicaDrain:
 		return fmt.Sprintf("drain r%d", in.Replica)
 	case ReplicaGone:
 		return fmt.Sprintf("gone r%d", in.Replica)
+	case FirstOutput:
+		return fmt.Sprintf("first output r%d#%d in %v", in.Replica, in.Result.ID, span(api.Nanos(in.Result.EvalNanos)))
 	case BatchDone:
 		return fmt.Sprintf("done r%d#%d %v in %v", in.Replica, in.Result.ID, in.Result.Code, span(api.Nanos(in.Result.EvalNanos)))
 	case SendFailed:

@@ -151,6 +151,9 @@ func (w *world) end(m *model, e *scheduler.End) {
 	}
 	if e.Kind != scheduler.ReleaseOnly {
 		q.answered = true
+		if e.Code != api.OK {
+			w.leaveStream(q.flight) // its caller has gone
+		}
 		c := q.call
 		c.answered++
 		switch e.Code {

@@ -14,6 +14,12 @@ const (
 	callerLeaves
 	// answerSeen: the answer to batch b of a replica has been seen.
 	answerSeen
+	// firstSeen: the first output of stream b of a replica has been seen.
+	firstSeen
+	// callerLeavesStream: the caller of stream b of a replica has gone.
+	callerLeavesStream
+	// streamsSilent: the transport has found a replica silent in the middle of a stream.
+	streamsSilent
 	// replicaUp: the replica of a place has started.
 	replicaUp
 	// faultStrikes: fault b of a place.

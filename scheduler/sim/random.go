@@ -31,7 +31,27 @@ func Random(seed uint64) *Spec {
 	for i := range 1 + g.IntN(5) {
 		s.Functions = append(s.Functions, g.function(s, i))
 	}
+	g.streams(s, gen{stream(seed, 8)})
 	return s
+}
+
+// streams makes some models of a part of the worlds answer in streams. It draws from a stream of its own, so that the
+// other worlds do not depend on it.
+func (gen) streams(s *Spec, g gen) {
+	if g.IntN(3) > 0 {
+		return
+	}
+	for i := range s.Models {
+		m := &s.Models[i]
+		if g.IntN(2) > 0 {
+			continue
+		}
+		m.Config.Streams, m.Config.Batching.Pad = true, false
+		m.Stream = StreamSpec{
+			Places: one(g, 1, 2, 3, 8), LengthNanos: one(g, 0, g.between(0, 10e6), g.between(0, 300e6)), Sigma: one(g, 0, 0.5, 1.5),
+			SinglePart: one(g, 0.0, 0, 0.2), LeavePart: one(g, 0.0, 0, 0.1, 0.6), SilenceNanos: g.between(1e6, 200e6),
+		}
+	}
 }
 
 // gen draws the parts of a world.

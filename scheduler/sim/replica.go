@@ -44,6 +44,7 @@ type flight struct {
 	code       api.Code
 	alone      bool
 	hedge      bool // its queries are in another batch too
+	streamFlight
 }
 
 func (w *world) replicaUp(p *place) {
@@ -57,7 +58,12 @@ func (w *world) replicaUp(p *place) {
 		r.depth = scheduler.New(m.spec.Config).Config().Depth
 	}
 	p.current = r
-	w.step(m, &Input{Kind: ReplicaReady, Replica: r.id, Depth: p.spec.Depth})
+	in := &Input{Kind: ReplicaReady, Replica: r.id, Depth: p.spec.Depth}
+	if m.spec.Config.Streams {
+		r.depth = m.spec.Stream.places()
+		in.Places = r.depth
+	}
+	w.step(m, in)
 }
 
 // injectFault applies a fault to the replica that is at the place now, if there is one.
@@ -70,7 +76,9 @@ func (w *world) injectFault(m *model, p *place, f *Fault) {
 	case Crash:
 		w.die(r)
 	case Hang:
-		r.hung = true
+		if r.hung = true; m.spec.Config.Streams {
+			w.watchStreams(r)
+		}
 	case Drain:
 		if !r.draining {
 			r.draining = true
@@ -173,6 +181,10 @@ func (w *world) dispatch(m *model, d *scheduler.Dispatch) {
 			}
 		}
 	}
+	if m.spec.Config.Streams {
+		w.runStream(m, r, fl)
+		return
+	}
 	eval := r.place.evaluate(fl.begin, len(fl.queries)+d.Batch.Pad)
 	fl.end = fl.begin + eval
 	r.freeAt = fl.end
@@ -205,12 +217,12 @@ func (w *world) sendFailed(m *model, f failure) {
 }
 
 func (w *world) answerSeen(r *replica, batch uint64) {
-	i := slices.IndexFunc(r.flights, func(fl *flight) bool { return fl.id == batch })
-	if i < 0 || r.died || r.hung {
+	fl := r.find(batch)
+	if fl == nil {
 		return
 	}
-	fl := r.flights[i]
-	r.flights = slices.Delete(r.flights, i, i+1)
+	r.flights = slices.DeleteFunc(r.flights, func(o *flight) bool { return o == fl })
+	fl.code = fl.streamCode()
 	r.model.batchEnded(fl, evaluated)
 	w.step(r.model, &Input{Kind: BatchDone, Replica: r.id,
 		Result: api.BatchResult{ID: fl.id, Code: fl.code, EvalNanos: int64(w.now - fl.sentAt), WorkNanos: int64(fl.end - fl.begin)}})

@@ -238,6 +238,10 @@ func (w *world) sample(m *model) *autoscale.Sample {
 		Arrived: c.Arrived + s.refused,
 		Refused: c.Ended[api.Overloaded] + c.Ended[api.DeadlineExceeded] + c.Ended[api.NoReplica] + s.refused,
 		Queued:  s.snapshot.Queued + s.snapshot.Retrying,
+		Streams: m.spec.Config.Streams,
+	}
+	if sample.Streams {
+		sample.Concurrency = m.spec.Stream.places()
 	}
 	sample.Ready, sample.Starting, _ = m.count()
 	for _, f := range w.functions {

@@ -62,7 +62,7 @@ func TestRandomWorldsCoverEverything(t *testing.T) {
 	for _, want := range []string{
 		"> send ", "> hedge ", " +", "ok\n", "deadline_exceeded", "overloaded", "cancelled", "replica_lost", "too_large", "model_error", "no_replica",
 		"> answer ", "> release ", "> kill ", "has had no answer", "> drained ", "gone r", "send failed", "> want turn", "> end turn", "  turn of",
-		"plan whole", "plan split", "plan stream", "depth 4", "drain r", "* replicas 0 → ", " → 0: ", ": waking, at once: true", "at once: false",
+		"first output r", "places 8", "plan whole", "plan split", "plan stream", "depth 4", "drain r", "* replicas 0 → ", " → 0: ", ": waking, at once: true", "at once: false",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q does not happen in %d random worlds", want, worlds)

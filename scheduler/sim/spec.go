@@ -65,6 +65,7 @@ type CandidateSpec struct {
 type ModelSpec struct {
 	Name     string
 	Config   scheduler.Config
+	Stream   StreamSpec // if Config.Streams
 	Cost     float64
 	Device   int // -1: none
 	Replicas []ReplicaSpec

@@ -113,6 +113,7 @@ type query struct {
 	released  bool
 	lost      int  // number of replicas that died on it
 	apart     bool // a batch with others has failed on it
+	flowed    bool // it is a stream that has had its first output
 	hedgeState
 }
 
@@ -258,11 +259,18 @@ func (w *world) handle(e *event) {
 			for _, q := range c.queries {
 				if !q.released {
 					w.step(q.model, &Input{Kind: Cancel, Item: &q.Item})
+					w.leaveStream(q.flight)
 				}
 			}
 		}
 	case answerSeen:
 		w.answerSeen(e.r, e.b)
+	case firstSeen:
+		w.firstSeen(e.r, e.b)
+	case callerLeavesStream:
+		w.leaveStream(e.r.find(e.b))
+	case streamsSilent:
+		w.die(e.r)
 	case replicaUp:
 		w.replicaUp(e.p)
 	case faultStrikes:
