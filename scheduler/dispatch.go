@@ -56,7 +56,7 @@ func (m *Machine) dispatch() {
 
 // dispatchTo sends r its next batch. It reports whether one was sent.
 func (m *Machine) dispatchTo(r *replica) bool {
-	alone := m.retries.len() > 0 && m.retries.first() <= m.earliest()
+	alone := m.retries.len() > 0 && m.mayBeginRetry(r) && m.retries.first() <= m.earliest()
 	if !alone && m.live > 0 && r.idle() {
 		if until := m.heldUntil(r); until > m.now {
 			m.holdUntil = until
@@ -69,7 +69,7 @@ func (m *Machine) dispatchTo(r *replica) bool {
 	if !alone && m.send(r) {
 		return true
 	}
-	if m.retries.len() == 0 || !m.mayBegin(r) {
+	if m.retries.len() == 0 || !m.mayBeginRetry(r) {
 		return false
 	}
 	return m.sendAlone(r) // the most urgent one, or all others are too urgent for r
@@ -111,9 +111,26 @@ func (m *Machine) fills(r *replica) bool {
 }
 
 // mayBegin reports whether r would begin a further batch at once. While a query waits that may have killed a replica, only
-// a replica without work would: otherwise it might never get one for itself.
+// a replica without work would: otherwise it might never get one for itself. Streams may last for hours, so only the replica
+// that has the fewest is kept for it; the others go on.
 func (m *Machine) mayBegin(r *replica) bool {
+	return m.mayBeginRetry(r) || m.cfg.Streams && r.idle() && m.queuedItems() > m.retries.len() && r != m.emptiest()
+}
+
+// mayBeginRetry reports whether r may begin a query that must travel alone.
+func (m *Machine) mayBeginRetry(r *replica) bool {
 	return len(r.flights) == 0 || r.idle() && m.suspects == 0
+}
+
+// emptiest is the replica with the fewest batches; of equals, the one that became ready first.
+func (m *Machine) emptiest() *replica {
+	var best *replica
+	for _, r := range m.replicas {
+		if r.open() && (best == nil || len(r.flights) < len(best.flights)) {
+			best = r
+		}
+	}
+	return best
 }
 
 // pickIdle picks the idle replica that would finish first with the waiting queries; of equals, the one that became
@@ -135,6 +152,9 @@ func (m *Machine) pickIdle() *replica {
 		if m.hasShare(r) {
 			rank += 2
 		}
+		if m.suspects > 0 && len(r.flights) == 0 {
+			rank += 4 // only it may have them
+		}
 		if best == nil || rank > bestRank || rank == bestRank && nanos < bestNanos {
 			best, bestNanos, bestRank = r, nanos, rank
 		}
@@ -144,7 +164,7 @@ func (m *Machine) pickIdle() *replica {
 
 // hasRejectedAll reports whether r has already found all waiting queries too urgent.
 func (m *Machine) hasRejectedAll(r *replica) bool {
-	return r.rejectedSeq == m.changeSeq && m.late.len() == 0 && m.retries.len() == 0 && m.now-r.sentAt < probeNanos
+	return r.rejectedSeq == m.changeSeq && m.late.len() == 0 && (m.retries.len() == 0 || !m.mayBeginRetry(r)) && m.now-r.sentAt < probeNanos
 }
 
 // meetsDeadline reports whether r is expected to answer a query by its deadline if that is the next query that it gets.

@@ -217,8 +217,10 @@
 //
 // Queries that it had begun are tried once more, each in a batch of its own: one of them may have killed the replica,
 // and it must not take others with it. For the same reason such a batch is sent only to an idle replica, and nothing is
-// sent behind it. While any of them wait, no replica gets a second batch. Queries that it had not begun go back to
-// their sub-queues, as if they had not been sent.
+// sent behind it. While any of them wait, no replica gets a second batch. Of replicas with streams, only the one that has
+// the fewest is kept for them, because it may take hours until one is idle; and others may be beside such a query when it
+// has had its first output. Queries that the replica had not begun go back to their sub-queues, as if they had not been
+// sent.
 //
 // # Reading
 //

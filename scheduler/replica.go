@@ -287,6 +287,7 @@ func (m *Machine) FirstOutput(now api.Nanos, id ReplicaID, batch uint64, evalNan
 	}
 	fl := r.flights[i]
 	fl.flows, fl.next = true, fl.live
+	fl.alone = false // its replica lives; others need not wait for its end, which may be hours away
 	if fl == r.flights[0] {
 		r.overdueAt = 0
 	}

@@ -120,7 +120,7 @@ func (m *Machine) takesOwn(r *replica) bool {
 	if n == 0 || !r.open() || !r.room() {
 		return false
 	}
-	if m.retries.len() > 0 && (!m.mayBegin(r) || m.retries.first() <= r.own.first()) {
+	if m.retries.len() > 0 && (!m.mayBegin(r) || m.mayBeginRetry(r) && m.retries.first() <= r.own.first()) {
 		return false
 	}
 	if r.idle() {

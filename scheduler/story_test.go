@@ -90,6 +90,8 @@ func storyConfig(t *testing.T, d *datadriven.TestData, cfg Config) Config {
 			cfg.Batching.Pad = true
 		case "shared":
 			cfg.Shared = true
+		case "streams":
+			cfg.Streams = true
 		case "no-retry":
 			cfg.Retry = false
 		case "hedge":
@@ -171,6 +173,8 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 			t.Fatalf("%s: replica %d has no outstanding batch", d.Pos, id())
 		}
 		s.done(id(), uint64(num("batch", 0)), code(t, d, set["code"]))
+	case "first":
+		s.m.FirstOutput(s.now, id(), uint64(num("batch", 1)), 1e6)
 	case "send-fails":
 		s.m.SendFailed(s.now, id(), s.takeSent(id(), uint64(num("batch", 0))).id, api.Errorf(code(t, d, set["code"]), "failed by the transcript"))
 	case "gone":

@@ -364,7 +364,7 @@ func (w *world) checkIdle(m *model) {
 	b := &m.ledger
 	idle := b.waiting > 0 && (m.device == nil || m.device.holder == nil) && slices.ContainsFunc(m.places, func(p *place) bool {
 		r := p.current
-		return r != nil && !r.killed && !r.draining && m.beginsAnother(r) && b.servesWaiting(r.id) && (b.retrying > 0 || m.isQuickEnough(w.now, r.id))
+		return r != nil && !r.killed && !r.draining && b.servesWaiting(r.id) && m.beginsAnother(w.now, r)
 	})
 	if !idle {
 		b.idleSince = api.Never

@@ -85,7 +85,7 @@ func (w *world) firstSeen(r *replica, batch uint64) {
 	if fl == nil {
 		return
 	}
-	fl.flows = true
+	fl.flows, fl.alone = true, false
 	q := fl.queries[0]
 	q.flowed, q.answer = true, &q.Query
 	w.step(r.model, &Input{Kind: FirstOutput, Replica: r.id, Result: api.BatchResult{ID: batch, EvalNanos: int64(w.now - fl.sentAt)}})
@@ -135,9 +135,19 @@ func (w *world) checkStreams(m *model) {
 	}
 }
 
-// beginsAnother reports whether a replica would begin a further batch at once: it is idle, or has a place for another
-// stream, and no query is or waits to be alone.
-func (m *model) beginsAnother(r *replica) bool {
-	n := len(r.flights)
-	return n == 0 || m.spec.Config.Streams && n < r.depth && !r.flights[n-1].alone && m.ledger.retrying == 0
+// beginsAnother reports whether a replica would begin one of the waiting queries at once: it is idle, or has a place for
+// another stream and no query that has to be alone. While one waits to be alone, the replica with the fewest streams is
+// kept for it.
+func (m *model) beginsAnother(now api.Nanos, r *replica) bool {
+	n, b := len(r.flights), &m.ledger
+	if n == 0 {
+		return b.retrying > 0 || m.isQuickEnough(now, r.id)
+	}
+	if !m.spec.Config.Streams || n >= r.depth || r.flights[n-1].alone || b.waiting == b.retrying || !m.isQuickEnough(now, r.id) {
+		return false
+	}
+	return b.retrying == 0 || slices.ContainsFunc(m.places, func(p *place) bool {
+		o := p.current
+		return o != nil && !o.killed && !o.draining && len(o.flights) < n
+	})
 }

@@ -73,6 +73,32 @@ func TestSilentStreams(t *testing.T) {
 	}
 }
 
+// TestStreamsAfterACrash: a query that may have killed its replica needs another one for itself, and streams last longer
+// than it can wait. The other replicas go on meanwhile.
+func TestStreamsAfterACrash(t *testing.T) {
+	s := &Spec{Seed: 1, Policy: Unplanned, Duration: 60e9, Check: true}
+	m := ModelSpec{
+		Device: -1, Config: scheduler.Config{Streams: true, Retry: true}, Stream: StreamSpec{Places: 8, LengthNanos: 9e9, Sigma: 0.5},
+	}
+	for range 4 {
+		m.Replicas = append(m.Replicas, ReplicaSpec{FixedNanos: 2e9, StartNanos: 20e9, Sigma: 0.1})
+	}
+	m.Replicas[1].Faults = []Fault{{Kind: Crash, AtNanos: 20e9}}
+	s.Models = []ModelSpec{m}
+	s.Functions = []FunctionSpec{{
+		Name: "f", SLONanos: 5e9, Candidates: []CandidateSpec{{Gain: 1}}, Traffic: []Traffic{{Shape: Steady, Rate: 2.5}},
+	}}
+	r, err := Run(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &r.Functions[0]
+	t.Logf("of %d calls, %d in time, %d late or lost, %d refused or dropped", f.Offered, f.Good, f.Missed, f.Refused+f.Dropped)
+	if f.Offered-f.Good > 3 {
+		t.Errorf("of %d calls, %d were not answered in time", f.Offered, f.Offered-f.Good)
+	}
+}
+
 // deaf is a machine that hears of no first output: its queries are answered without it.
 func deaf() broken {
 	type stream struct {
