@@ -92,7 +92,7 @@ def limit(pid):
 
 def user_priority(pid):
     try:
-        os.setpriority(os.PRIO_USER, 4_000_000_000, 0)  # not its own user: without isolation that is everything on the machine
+        os.setpriority(os.PRIO_USER, 2_000_000_000, 0)  # not its own user: without isolation that is everything on the machine
     except ProcessLookupError:
         pass  # the kernel has looked for the processes of that user
 
