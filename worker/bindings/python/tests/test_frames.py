@@ -84,3 +84,34 @@ def test_what_is_wrong_is_said(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
     with pytest.raises(ImportError, match="pip install polars"):
         xebec.try_predict(xebec.frame(lambda df: df, library="polars"), [1], inputs={"x": "int64[]"}, outputs="int64[]")
+
+
+@pytest.mark.parametrize("kind", ["series", "frame", "dict", "tuple"])
+def test_rows_answer_the_query_whose_index_they_have(kind):
+    outputs = "float64[]" if kind == "series" else {"price": "float64[]", "label": "string[]"}
+
+    @xebec.frame
+    def predict(df):
+        df = df.sort_values("price")
+        out = pandas.DataFrame({"price": df["price"] * 2, "label": df["price"].map("{:.0f}".format)})
+        if kind == "series":
+            return out["price"]
+        return {"frame": out, "dict": dict(out.items()), "tuple": (out["price"], out["label"])}[kind]
+
+    got = xebec.try_predict(predict, [3.0, 1.0, 2.0], inputs={"price": "float64[]"}, outputs=outputs)
+    if kind == "series":
+        assert got.tolist() == [6, 2, 4]
+    else:
+        assert got["price"].tolist() == [6, 2, 4] and got["label"] == ["3", "1", "2"]
+
+
+@pytest.mark.parametrize("index", [["a", "b", "c"], [1, 2, 3], [0, 0, 1], [0, "a", 1.5], [2.5, 1.0, 0.0]])
+def test_rows_of_another_index_are_refused(index):
+    @xebec.frame
+    def predict(df):
+        return df["price"].set_axis(index)
+
+    with pytest.raises(xebec.BadOutput, match=r"expected that of the batch, 0 to 2 in any order.*reset_index"):
+        xebec.try_predict(predict, [3.0, 1.0, 2.0], inputs={"price": "float64[]"}, outputs="float64[]")
+    in_order = xebec.frame(lambda df: predict(df).reset_index(drop=True))
+    assert xebec.try_predict(in_order, [3.0, 1.0, 2.0], inputs={"price": "float64[]"}, outputs="float64[]").tolist() == [3, 1, 2]

@@ -87,3 +87,17 @@ def test_async_predict():
 def test_errors_have_known_codes():
     with pytest.raises(ValueError, match="expected one of invalid_input, model_error"):
         xebec.Error("x", code="nope")
+
+@pytest.mark.parametrize(
+    "values, outputs, want",
+    [([1, 2, 3], "int64[]", [1, 2, 3]), ([1.0, 2.5, 3], "float32[]", [1, 2.5, 3]), ([1, 2, 3], "uint8[]", [1, 2, 3]), ([True, False, True], "bool[]", [1, 0, 1])],
+)
+def test_arrays_of_objects_that_are_numbers(values, outputs, want):
+    got = xebec.try_predict(lambda batch: np.array(values, dtype=object), np.zeros(3), inputs="float64[]", outputs=outputs)
+    assert got.tolist() == want
+
+
+@pytest.mark.parametrize("values", [[1, 2, 2**70], [1, 2, 300]])
+def test_arrays_of_objects_that_do_not_fit(values):
+    with pytest.raises(xebec.BadOutput, match="outside the range of uint8"):
+        xebec.try_predict(lambda batch: np.array(values, dtype=object), np.zeros(3), inputs="float64[]", outputs="uint8[]")

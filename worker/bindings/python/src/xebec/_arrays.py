@@ -57,20 +57,24 @@ def castable(what: str, value: Any, dtype: Any, noun: str) -> Any:
     if same_kind:
         return array
     if array.dtype.kind == "O":
-        raise BadOutput(f"{what}: {noun} {_not_numbers(value, array, dtype)}")
+        if wrong := _not_numbers(value, array):
+            raise BadOutput(f"{what}: {noun} {wrong}")
+        if isinstance(value, _ndarray):
+            return castable(what, array.tolist(), dtype, noun)  # numbers that were put into an array of objects
+        raise BadOutput(f"{what}: {noun} has values outside the range of {dtype}")  # ints of more than 64 bits
     hint = f"; convert it, for example with .astype({str(dtype)!r})"
     raise BadOutput(f"{what}: {noun} is {describe(value)}: {array.dtype} does not cast to {dtype}{hint}")
 
 
-def _not_numbers(value: Any, array: Any, dtype: Any) -> str:
+def _not_numbers(value: Any, array: Any) -> str:
     """Says why value, of which numpy made an array of objects, is no tensor: it names the first element that is no
-    number."""
+    number. Empty: all are."""
     if array.ndim == 0:
         return f"is {describe(value)}; expected an array, or a list of numbers"
     for at in np.ndindex(array.shape):
         if not isinstance(array[at], (int, float, complex, np.number, np.bool_)):
             return f"is {describe(value)}, whose element {list(at)} is {describe(array[at])}; expected numbers"
-    return f"has values outside the range of {dtype}"  # numpy keeps ints of more than 64 bits as objects
+    return ""
 
 
 class FixedArrays:

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, TypeVar, overload
 
-from ._tensors import TensorSpec
+from ._tensors import BadOutput, TensorSpec
 
 LIBRARIES = ("pandas", "polars")
 _MARK = "_xebec_frame"
@@ -32,8 +32,9 @@ def frame(predict: Any = None, *, library: str = "pandas") -> Any:
     For a model whose inputs are all scalars. The frame has a column for each input, in the declared order, and a row
     for each query. Numeric columns of pandas are views of what predict would get as arrays: read-only, without a copy,
     and valid until predict returns. Text is str. predict may return a frame with the outputs' names as columns, a
-    series for a single output, or what it could return without frames. The function itself is unchanged: it can be
-    called with a frame of your own.
+    series for a single output, or what it could return without frames. Rows of pandas answer the query whose index
+    they have, so predict may sort them; an index of other labels is an error. Rows of polars answer by their order. The
+    function itself is unchanged: it can be called with a frame of your own.
     """
     if library not in LIBRARIES:
         raise ValueError(f"xebec.frame: the library is {library!r}; expected one of {', '.join(LIBRARIES)}")
@@ -67,7 +68,9 @@ def maker(predict: Any, inputs: Sequence[TensorSpec]) -> Optional[Callable[[list
 
 
 def unframed(returned: Any) -> Any:
-    """predict's result without frames and series: a dict of columns, or one column."""
+    """predict's result without frames and series: a dict of columns, or one column, in the order of the queries."""
+    if hasattr(returned, "reindex"):
+        returned = _in_order(returned)
     if hasattr(returned, "columns") and hasattr(returned, "__getitem__"):
         return {str(name): _column(returned[name]) for name in returned.columns}
     if isinstance(returned, dict):
@@ -81,5 +84,27 @@ def _column(value: Any) -> Any:
     """A series as an array or, if its elements are no numbers, as a list."""
     if not (hasattr(value, "to_numpy") and hasattr(value, "to_list")):
         return value
+    if hasattr(value, "reindex"):
+        value = _in_order(value)
     array = value.to_numpy()
     return array if array.dtype.kind in "biuf" else value.to_list()
+
+
+def _in_order(rows: Any) -> Any:
+    """A frame or series of pandas in the order of the queries, which its index says: the batch's has 0 to n − 1."""
+    index, n = rows.index, len(rows)
+    if getattr(index, "start", None) == 0 and getattr(index, "step", None) == 1:  # a RangeIndex, as nearly always
+        return rows
+    labels = index.tolist()
+    if labels == list(range(n)):
+        return rows
+    try:
+        if sorted(labels) == list(range(n)):
+            return rows.sort_index()
+    except TypeError:
+        pass  # labels of several types
+    shown = ", ".join(map(repr, labels[:3])) + (", …" if n > 3 else "")
+    raise BadOutput(
+        f"predict returned rows with the index {shown}; expected that of the batch, 0 to {n - 1} in any order. "
+        "If the rows are in the order of the batch, use .reset_index(drop=True)"
+    )
