@@ -88,6 +88,8 @@ type End struct {
 	Reason string
 	// Violation says that the worker broke the protocol. Its process may not end by itself.
 	Violation bool
+	// Silent says that the worker was silent for longer than StreamIdle in the middle of a stream. Its process may not end by itself.
+	Silent bool
 	// Begun reports whether the worker had begun a batch that was outstanding. Any goroutine may call it after Gone; it
 	// does not block. If it is nil the transport does not know, and each batch may have begun.
 	Begun func(batch uint64) bool

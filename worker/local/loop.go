@@ -102,7 +102,7 @@ func (r *Replica) finish() {
 		r.fd = -1
 	}
 	violated = r.violated // one of the last answers may have been a violation
-	reason, next, gen := r.endReason, r.next, r.gen
+	reason, silent, next, gen := r.endReason, r.streams.silent, r.next, r.gen
 	r.next = nil
 	if reason == "" {
 		reason = "the worker closed its connection"
@@ -125,7 +125,7 @@ func (r *Replica) finish() {
 	for i := range lost {
 		lost[i].end(math.NaN(), api.ReplicaLost, "")
 	}
-	r.exp.Events.Gone(r, worker.End{Reason: reason, Violation: violated, Begun: func(batch uint64) bool { return begun[batch] }})
+	r.exp.Events.Gone(r, worker.End{Reason: reason, Violation: violated, Silent: silent, Begun: func(batch uint64) bool { return begun[batch] }})
 }
 
 func (r *Replica) takeLastAnswers() {

@@ -12,9 +12,10 @@ import (
 // streams is what a replica needs whose model answers in streams (section 4.1 of the protocol). Fields are guarded by the replica's mu, but for
 // taken, which belongs to the goroutine that handles the worker's messages.
 type streams struct {
-	idle  time.Duration // the longest silence of the worker in its turn
-	timer *time.Timer   // looks for silent streams; nil before the first one
-	taken []api.Value   // one output on its way to the stream
+	idle   time.Duration // the longest silence of the worker in its turn
+	timer  *time.Timer   // looks for silent streams; nil before the first one
+	silent bool          // the replica was ended because a stream was silent
+	taken  []api.Value   // one output on its way to the stream
 }
 
 // source is where the outputs of one stream come from: a batch of a replica.
@@ -322,6 +323,7 @@ func (r *Replica) streamsOverdue() {
 			e.overdue = true
 			again = min(again, streamRecheck)
 		case r.fd >= 0:
+			s.silent = true
 			r.killLocked(fmt.Sprintf("a stream had no further output for %v (stream_idle)", s.idle), false)
 		}
 	}

@@ -48,6 +48,7 @@ type replica struct {
 	left    bool      // Leaving was queued
 	drained bool      // Drain was called
 	why     string    // why it ended; "" while it runs
+	silent  bool      // it was ended because a stream was silent
 	fault   error     // what Worker.Wait returns
 	counts  worker.Stats
 }
@@ -450,7 +451,7 @@ func (r *replica) goneLocked() {
 		}
 	}
 	r.calls, r.current, r.table = nil, nil, nil
-	reason := r.why
+	reason, silent := r.why, r.silent
 	r.mu.Unlock()
 	r.t.mu.Lock()
 	delete(r.t.live, r)
@@ -458,7 +459,7 @@ func (r *replica) goneLocked() {
 	for _, c := range lost {
 		c.done(math.NaN(), api.ReplicaLost, "")
 	}
-	r.exp.Events.Gone(r.self, worker.End{Reason: reason, Begun: func(batch uint64) bool { return begun[batch] }})
+	r.exp.Events.Gone(r.self, worker.End{Reason: reason, Silent: silent, Begun: func(batch uint64) bool { return begun[batch] }})
 }
 
 // deliver writes a batch's outputs into its queries and reports it done.

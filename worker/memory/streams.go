@@ -240,6 +240,11 @@ func (s source) Cancel() {
 func (r *replica) watchLocked(f *flow) {
 	if f.silence == nil && r.why == "" {
 		idle := cmp.Or(r.exp.StreamIdle, api.DefaultStreamIdle)
-		f.silence = time.AfterFunc(idle, func() { r.Kill(fmt.Sprintf("a stream had no further output for %v (stream_idle)", idle)) })
+		f.silence = time.AfterFunc(idle, func() {
+			r.mu.Lock()
+			r.silent = r.why == ""
+			r.mu.Unlock()
+			r.Kill(fmt.Sprintf("a stream had no further output for %v (stream_idle)", idle))
+		})
 	}
 }

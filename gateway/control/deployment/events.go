@@ -359,9 +359,12 @@ func (e events) Gone(r worker.Replica, end worker.End) {
 		level = zap.ErrorLevel
 	}
 	d.h.Log.Log(level, "replica disconnected", zap.Stringer("model", d.id), zap.Uint64("replica", id), zap.String("reason", end.Reason))
-	if end.Violation {
+	switch {
+	case end.Violation:
 		go d.set.Kill(id, containers.Violation, end.Reason)
-	} else {
+	case end.Silent:
+		go d.set.Kill(id, containers.Hung, end.Reason)
+	default:
 		// It is most likely ending, and its exit status says more than the gateway could. A process that stays is ended later.
 		linger := lingerTime
 		if leaving {

@@ -324,6 +324,9 @@ func TestSilentStream(t *testing.T) {
 		return strings.Contains(g.logText(), "stream_idle"), tail(g.logText(), 3)
 	})
 	g.awaitReplicas("words", 1)
+	if text := g.must("logs", "words"); !strings.Contains(text, "a stream had no further output for 2s (stream_idle)") {
+		t.Errorf("logs: %s", text)
+	}
 }
 
 // A worker that answers in streams although its model is not declared so is refused, with what to do.
