@@ -226,7 +226,7 @@ var cases = []testCase{
 	{name: "two that just fit", run: testTwoThatJustFit},
 	{name: "growth", sleeps: true, run: testGrowth},
 	{name: "received in place", run: testReceivedInPlace},
-	{name: "spinning", sleeps: true, run: testSpinning},
+	{name: "spinning", sleeps: true, version2: true, run: testSpinning},
 	{name: "pipeline", sleeps: true, rich: true, run: testPipeline},
 	{name: "stop", sleeps: true, run: testStop},
 	{name: "stop while busy", sleeps: true, rich: true, run: testStopWhileBusy},
