@@ -185,7 +185,7 @@ func (r *replica) endStream(j *job, seen api.Nanos) {
 	r.finish(j, &res)
 }
 
-// closeLocked ends a stream for whoever still holds it.
+// closeLocked ends a stream: its model and its reader see that no further output is wanted.
 func (f *flow) closeLocked() {
 	f.quietLocked()
 	if !f.over && !f.unwanted {

@@ -389,7 +389,7 @@ func (u *upgradable) halfRequest() (finish func()) {
 }
 
 // An upgrade right after another one waits for the end of the process before, however long that answers its last requests, and says so.
-// Meanwhile the new process shows its role, and whom it waits for.
+// Meanwhile the new process shows its role, and which versions it waits for.
 func TestUpgradeRightAfterAnUpgrade(t *testing.T) {
 	t.Parallel()
 	u := serveUpgradable(t, "--drain-timeout", "1m", "--idle-timeout", "5m")
