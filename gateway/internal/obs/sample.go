@@ -33,9 +33,10 @@ func (r Reading) Sample() (s Sample) {
 }
 
 // isCallers reports whether a request ended with the code because of what its caller asked for, or did. Of the codes with a status of
-// 500 or more, that is what the caller demanded beyond a prediction (LowConfidence), and what does not exist (Unsupported).
+// 500 or more, that is what the caller demanded beyond a prediction (LowConfidence), what does not exist (Unsupported), and a query of a
+// model that is part of what it asks for (Cycle): where its own caller is answered, that answer counts.
 func isCallers(code api.Code) bool {
-	return code == api.LowConfidence || code == api.Unsupported || code != api.OK && code.HTTPStatus() < 500
+	return code == api.LowConfidence || code == api.Unsupported || code == api.Cycle || code != api.OK && code.HTTPStatus() < 500
 }
 
 // Since is what came after an earlier sample of the same endpoint. Counts that have decreased are 0: another process wrote them.

@@ -69,21 +69,21 @@ func TestMetricsAreClean(t *testing.T) {
 	}
 	g.raw("safe", "die")
 	g.awaitExits(1, "text", "exited")
-	g.await("the feedback to be counted, and a plan of all that serves", func(ctx context.Context) (bool, string) {
-		m, err := g.scrape(ctx)
-		planned := m.families["xebec_function_planned_share"] != "" && m.families["xebec_device_busy_ratio"] != ""
-		return err == nil && planned && m.samples[`xebec_feedback_loss_count{candidate="right",function="all"}`] == 8, fmt.Sprint(err, m.samples)
-	})
-	m := g.metrics() // it is linted
-	for family, kind := range map[string]string{
-		"feedback_loss": "summary", "traffic_loss": "summary", "traffic_queries_total": "counter", "shadow_predictions_total": "counter", "cold_start_seconds": "histogram",
-		"inference_log_records_total": "counter", "policy_store_away": "gauge", "device_busy_ratio": "gauge", "function_planned_share": "gauge",
-		"cache_requests_total": "counter", "replica_exits_total": "counter", "replica_restarts_total": "counter", "function_slo_total": "counter",
-	} {
-		if got := m.families["xebec_"+family]; got != kind {
-			t.Errorf("xebec_%s is a %q: expected a %s", family, got, kind)
+	g.await("a scrape with all families, and the feedback counted", func(ctx context.Context) (bool, string) {
+		m, err := g.scrape(ctx) // it is linted
+		var missing []string
+		for family, kind := range map[string]string{
+			"feedback_loss": "summary", "traffic_loss": "summary", "traffic_queries_total": "counter", "shadow_predictions_total": "counter", "cold_start_seconds": "histogram",
+			"inference_log_records_total": "counter", "policy_store_away": "gauge", "device_busy_ratio": "gauge", "function_planned_share": "gauge",
+			"cache_requests_total": "counter", "replica_exits_total": "counter", "replica_restarts_total": "counter", "function_slo_total": "counter",
+		} {
+			if got := m.families["xebec_"+family]; got != kind {
+				missing = append(missing, fmt.Sprintf("xebec_%s is a %q: expected a %s", family, got, kind))
+			}
 		}
-	}
+		counted := m.samples[`xebec_feedback_loss_count{candidate="right",function="all"}`]
+		return err == nil && len(missing) == 0 && counted == 8, fmt.Sprintln(err, missing, "feedback counted:", counted)
+	})
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		return // the linter behind it has already said what it would say
