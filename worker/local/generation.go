@@ -18,6 +18,8 @@ const (
 	firstSegmentMax = 8 << 20 //xebec:limit largest first segment
 	// minGrant leaves room for an error's text where outputs are small.
 	minGrant = 4096
+	// firstOutGuess is the expected output bytes of a query before there was one, for ragged outputs.
+	firstOutGuess = 256
 )
 
 // generation is one pair of segments with the gateway's state of it. Its memory is unmapped when the last reference is

@@ -33,6 +33,7 @@ type Replica struct {
 	// outputs has a schema for each combination of flags of a response.
 	outputs  [4]*wire.Schema
 	streams  streams
+	idle     idle
 	lines    lines
 	fixedOut bool
 
@@ -145,7 +146,7 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 		entries = depth + 1
 	}
 	r := &Replica{hub: h, exp: e, major: min(hello.Major, wire.Major), mode: mode, concurrency: concurrency, fd: -1, inputs: wire.NewSchema(specs),
-		table: make([]entry, 0, entries), depth: depth, side: queue, outGuess: 256}
+		table: make([]entry, 0, entries), depth: depth, side: queue, outGuess: firstOutGuess}
 	for flags := range uint32(len(r.outputs)) {
 		outs := slices.Clip(e.Signature.Outputs)
 		if flags&wire.FlagConfidences != 0 {
@@ -191,10 +192,13 @@ func (r *Replica) Stats() worker.Stats {
 	if s := r.lastError.Load(); s != nil {
 		st.LastError = *s
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gen != nil {
+		st.SegmentBytes = uint64(len(r.gen.a.Bytes()) + len(r.gen.b.Bytes()))
+	}
 	if r.side != nil {
-		r.mu.Lock()
 		st.Feedback = r.side.counts
-		r.mu.Unlock()
 	}
 	return st
 }
