@@ -7,6 +7,7 @@
 // bench/ says what the numbers mean and what they do not.
 //
 //	compare -pairs 5 -duration 4s
+//	compare -old ../before/bin/xebec	# an earlier version in the same rounds
 //
 // Progress goes to stderr, the results to bench/results/<date>-path.json and .md. The exit status is 1 if an answer was wrong. A missed
 // target is in the report, together with a profile of the gateway, and is not an error: a measurement on a shared machine is not a test.
@@ -30,6 +31,7 @@ import (
 type config struct {
 	gateway.Programs
 	floor, worker    string
+	old              string // another gateway program, measured in the same rounds; empty: none
 	pairs            int
 	warmup, duration time.Duration
 	procs            int
@@ -47,6 +49,7 @@ func run(ctx context.Context) error {
 	runner.Xebec.Var(&cfg.Xebec)
 	flag.StringVar(&cfg.floor, "floor", "bin/floor", "floor `program`")
 	runner.Worker.Var(&cfg.worker)
+	flag.StringVar(&cfg.old, "old", "", "another gateway `program`, for example of an earlier version, to measure in the same rounds")
 	flag.StringVar(&cfg.Python, "python", "build/venv/bin/python", "`interpreter` with the Python binding; empty: leave the Python scenarios out")
 	flag.IntVar(&cfg.pairs, "pairs", 5, "pairs of runs in each scenario")
 	flag.DurationVar(&cfg.warmup, "warmup", time.Second, "before each run, not measured")
@@ -64,7 +67,7 @@ func run(ctx context.Context) error {
 	if cfg.only, err = regexp.Compile(*only); err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	if err := runner.Resolve("`make bench` builds everything first", &cfg.Xebec, &cfg.floor, &cfg.worker, &cfg.Python); err != nil {
+	if err := runner.Resolve("`make bench` builds everything first", &cfg.Xebec, &cfg.floor, &cfg.worker, &cfg.Python, &cfg.old); err != nil {
 		return err
 	}
 
@@ -116,9 +119,20 @@ func measureSetting(ctx context.Context, cfg config, where setting, cores []int,
 		return err
 	}
 	defer xebec.Stop()
+	servers := []*serverProcess{xebec}
+	if cfg.old != "" {
+		before := cfg
+		before.Xebec = cfg.old
+		old, err := startXebec(ctx, before, where)
+		if err != nil {
+			return fmt.Errorf("the old program: %w", err)
+		}
+		defer old.Stop()
+		servers = append(servers, old)
+	}
 	var dirty []error
 	for _, s := range chosen {
-		m, err := measureScenario(ctx, cfg, s, xebec)
+		m, err := measureScenario(ctx, cfg, s, servers)
 		if err != nil {
 			dirty = append(dirty, fmt.Errorf("%s: %w", s.name, err))
 		}
@@ -132,18 +146,20 @@ func measureSetting(ctx context.Context, cfg config, where setting, cores []int,
 	return errors.Join(dirty...)
 }
 
-// measureScenario returns a measurement, an error, or both: numbers with wrong answers are invalid but worth seeing.
-func measureScenario(ctx context.Context, cfg config, s scenario, xebec *serverProcess) (*Measurement, error) {
+// measureScenario returns a measurement, an error, or both: numbers with wrong answers are invalid but worth seeing. The first server is the
+// gateway; the second one, if any, is the old gateway.
+func measureScenario(ctx context.Context, cfg config, s scenario, servers []*serverProcess) (*Measurement, error) {
+	xebec := servers[0]
 	floor, err := startFloor(ctx, cfg, s, xebec)
 	if err != nil {
 		return nil, err
 	}
 	defer floor.Stop()
-	m := &Measurement{Name: s.name, Connections: s.connections, Worker: string(s.setting.worker), Apart: s.setting.apart, MaxCPURatio: s.maxCPURatio, MaxP50Ratio: s.maxP50Ratio}
+	m := &Measurement{Name: s.name, Connections: s.connections, Worker: string(s.setting.worker), Apart: s.setting.apart, MaxCPURatio: s.maxCPURatio, MaxP50Ratio: s.maxP50Ratio, MaxMemRatio: s.maxMemRatio}
 	var dirty error
 	for i := range cfg.pairs {
 		var p Pair
-		for _, server := range runner.Alternate(i, floor, xebec) {
+		for _, server := range runner.Alternate(i, append([]*serverProcess{floor}, servers...)...) {
 			sample, err := measureOnce(ctx, cfg, s, server)
 			if err != nil {
 				return nil, err
@@ -151,15 +167,19 @@ func measureScenario(ctx context.Context, cfg config, s scenario, xebec *serverP
 			if sample.dirty != nil && dirty == nil {
 				dirty = fmt.Errorf("pair %d, %s: %w", i+1, server.Name, sample.dirty)
 			}
-			if server == floor {
+			switch server {
+			case floor:
 				p.Floor = sample
-			} else {
+			case xebec:
 				p.Xebec = sample
+			default:
+				p.Old = &sample
 			}
 		}
 		m.Pairs = append(m.Pairs, p)
-		runner.Logf("    %-28s pair %d: CPU %6.2f → %6.2f µs (%.2f ×)   p50 %7.1f → %7.1f µs (%.2f ×)   %7.0f → %7.0f rps", s.name, i+1,
-			p.Floor.CPUMicros, p.Xebec.CPUMicros, p.CPURatio(), p.Floor.P50Micros, p.Xebec.P50Micros, p.P50Ratio(), p.Floor.RPS, p.Xebec.RPS)
+		runner.Logf("    %-28s pair %d: CPU %6.2f → %6.2f µs (%.2f ×)   p50 %7.1f → %7.1f µs (%.2f ×)   %7.0f → %7.0f rps   %4.0f → %4.0f MiB%s", s.name, i+1,
+			p.Floor.CPUMicros, p.Xebec.CPUMicros, p.CPURatio(), p.Floor.P50Micros, p.Xebec.P50Micros, p.P50Ratio(), p.Floor.RPS, p.Xebec.RPS,
+			p.Floor.PeakMiB, p.Xebec.PeakMiB, p.since())
 	}
 	if m.missed() {
 		if m.Profile, err = profile(ctx, cfg, s, xebec); err != nil {
@@ -185,6 +205,9 @@ func measureOnce(ctx context.Context, cfg config, s scenario, server *serverProc
 	var before, after time.Duration
 	var err error
 	opts := s.load(cfg, server.addr)
+	if err := server.ForgetPeak(); err != nil {
+		return Sample{}, err
+	}
 	opts.OnMeasure = func() { before, err = server.CPU() }
 	opts.OnEnd = func() {
 		var late error
@@ -195,7 +218,12 @@ func measureOnce(ctx context.Context, cfg config, s scenario, server *serverProc
 	if err := errors.Join(runErr, err); err != nil {
 		return Sample{}, fmt.Errorf("%s: %w%s", server.Name, err, server.LastWords())
 	}
+	peak, err := server.Peak()
+	if err != nil {
+		return Sample{}, err
+	}
 	return Sample{
+		PeakMiB:   float64(peak) / (1 << 20),
 		Completed: result.Completed, RPS: result.RPS, P50Micros: result.Latency.P50, P99Micros: result.Latency.P99,
 		CPUMicros: float64((after - before).Nanoseconds()) / 1e3 / float64(max(result.Completed, 1)),
 		dirty:     result.Clean(),

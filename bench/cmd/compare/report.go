@@ -25,6 +25,7 @@ type Measurement struct {
 	Connections int     `json:"connections"`
 	MaxCPURatio float64 `json:"target_cpu_ratio,omitempty"`
 	MaxP50Ratio float64 `json:"target_p50_ratio,omitempty"`
+	MaxMemRatio float64 `json:"target_memory_ratio,omitempty"`
 	Pairs       []Pair  `json:"pairs"`
 	// Profile says where the gateway's CPU time went. It is taken only if a target was missed.
 	Profile string `json:"profile,omitempty"`
@@ -37,10 +38,11 @@ func (m *Measurement) missed() bool {
 	return over(Pair.CPURatio, m.MaxCPURatio) || over(Pair.P50Ratio, m.MaxP50Ratio)
 }
 
-// Pair is two runs, one after the other.
+// Pair is two runs, one after the other, or three with an old gateway.
 type Pair struct {
-	Floor Sample `json:"floor"`
-	Xebec Sample `json:"xebec"`
+	Floor Sample  `json:"floor"`
+	Xebec Sample  `json:"xebec"`
+	Old   *Sample `json:"old,omitempty"`
 }
 
 // Sample is one run against one server.
@@ -51,13 +53,29 @@ type Sample struct {
 	CPUMicros float64 `json:"cpu_us_per_request"`
 	P50Micros float64 `json:"p50_us"`
 	P99Micros float64 `json:"p99_us"`
+	// PeakMiB is the most memory that was resident, from the warm-up on, what the server shares with its workers included.
+	PeakMiB float64 `json:"peak_mib"`
 
 	dirty error
 }
 
-// CPURatio and P50Ratio are Xebec's values divided by the floor's.
+// CPURatio, P50Ratio and MemRatio are Xebec's values divided by the floor's.
 func (p Pair) CPURatio() float64 { return p.Xebec.CPUMicros / p.Floor.CPUMicros }
 func (p Pair) P50Ratio() float64 { return p.Xebec.P50Micros / p.Floor.P50Micros }
+func (p Pair) MemRatio() float64 { return p.Xebec.PeakMiB / p.Floor.PeakMiB }
+
+// CPUSince, P50Since and MemSince are Xebec's values divided by the old gateway's.
+func (p Pair) CPUSince() float64 { return p.Xebec.CPUMicros / p.Old.CPUMicros }
+func (p Pair) P50Since() float64 { return p.Xebec.P50Micros / p.Old.P50Micros }
+func (p Pair) MemSince() float64 { return p.Xebec.PeakMiB / p.Old.PeakMiB }
+
+// since is the end of the line of progress.
+func (p Pair) since() string {
+	if p.Old == nil {
+		return ""
+	}
+	return fmt.Sprintf("   to the old: CPU %.2f ×, p50 %.2f ×", p.CPUSince(), p.P50Since())
+}
 
 // verdict compares the median ratio with its target.
 func verdict(ratio, target float64) string {
@@ -88,10 +106,33 @@ func (r *Report) Markdown() string {
 			mid(func(p Pair) float64 { return p.Floor.P99Micros }), mid(func(p Pair) float64 { return p.Xebec.P99Micros }),
 			mid(func(p Pair) float64 { return p.Floor.RPS }), mid(func(p Pair) float64 { return p.Xebec.RPS }))
 	}
+	b.WriteString("\nThe most memory resident, with what the gateway and its workers share, MiB:\n\n")
+	results.TableHead(&b, "load", "floor", "Xebec", "×", "target")
+	for i := range r.Scenarios {
+		m := &r.Scenarios[i]
+		mem := results.Each(m.Pairs, Pair.MemRatio)
+		fmt.Fprintf(&b, "| %s | %.0f | %.0f | %s | %s |\n", m.Name, results.Median(results.Each(m.Pairs, func(p Pair) float64 { return p.Floor.PeakMiB })),
+			results.Median(results.Each(m.Pairs, func(p Pair) float64 { return p.Xebec.PeakMiB })), results.Spread(2, mem), verdict(results.Median(mem), m.MaxMemRatio))
+	}
+	r.writeSince(&b)
 	for i := range r.Scenarios {
 		if m := &r.Scenarios[i]; m.Profile != "" {
 			fmt.Fprintf(&b, "\n## Where the gateway's CPU time goes: %s\n\n```\n%s```\n", m.Name, m.Profile)
 		}
 	}
 	return b.String()
+}
+
+// writeSince compares the gateway with the old one, if there was one.
+func (r *Report) writeSince(b *strings.Builder) {
+	if len(r.Scenarios) == 0 || len(r.Scenarios[0].Pairs) == 0 || r.Scenarios[0].Pairs[0].Old == nil {
+		return
+	}
+	b.WriteString("\nThis gateway's values divided by those of the old one, in the same rounds:\n\n")
+	results.TableHead(b, "load", "CPU", "p50", "memory")
+	for i := range r.Scenarios {
+		m := &r.Scenarios[i]
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", m.Name, results.Spread(2, results.Each(m.Pairs, Pair.CPUSince)),
+			results.Spread(2, results.Each(m.Pairs, Pair.P50Since)), results.Spread(2, results.Each(m.Pairs, Pair.MemSince)))
+	}
 }

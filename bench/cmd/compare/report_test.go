@@ -15,8 +15,8 @@ func sample(cpu, p50 float64) Sample {
 // The ratio is taken within each pair: a machine that is twice as slow in the second pair changes nothing.
 func TestRatiosArePaired(t *testing.T) {
 	r := Report{Taken: results.Taken{When: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC)}, Pairs: 3, Scenarios: []Measurement{
-		{Name: "good", MaxCPURatio: 1.4, Pairs: []Pair{{sample(8, 100), sample(10, 110)}, {sample(16, 200), sample(20, 220)}, {sample(8, 100), sample(8, 90)}}},
-		{Name: "bad", MaxP50Ratio: 1.6, Profile: "10ms main.main\n", Pairs: []Pair{{sample(8, 100), sample(10, 170)}}},
+		{Name: "good", MaxCPURatio: 1.4, Pairs: []Pair{{Floor: sample(8, 100), Xebec: sample(10, 110)}, {Floor: sample(16, 200), Xebec: sample(20, 220)}, {Floor: sample(8, 100), Xebec: sample(8, 90)}}},
+		{Name: "bad", MaxP50Ratio: 1.6, Profile: "10ms main.main\n", Pairs: []Pair{{Floor: sample(8, 100), Xebec: sample(10, 170)}}},
 	}}
 	text := r.Markdown()
 	resultstest.Contains(t, text,
@@ -27,8 +27,18 @@ func TestRatiosArePaired(t *testing.T) {
 	)
 }
 
+// With an old gateway there is a table more. Memory is compared in each.
+func TestOldGateway(t *testing.T) {
+	pair := Pair{Floor: sample(8, 100), Xebec: sample(9, 100), Old: &Sample{CPUMicros: 10, P50Micros: 80, PeakMiB: 300}}
+	pair.Floor.PeakMiB, pair.Xebec.PeakMiB = 100, 150
+	r := Report{Pairs: 1, Scenarios: []Measurement{{Name: "m", MaxMemRatio: 1.4, Pairs: []Pair{pair}}}}
+	resultstest.Contains(t, r.Markdown(),
+		"| m | 100 | 150 | 1.50 (1.50–1.50) | ≤ 1.40: **missed** |",
+		"| m | 0.90 (0.90–0.90) | 1.25 (1.25–1.25) | 0.50 (0.50–0.50) |")
+}
+
 func TestMissed(t *testing.T) {
-	pairs := []Pair{{sample(10, 100), sample(15, 100)}}
+	pairs := []Pair{{Floor: sample(10, 100), Xebec: sample(15, 100)}}
 	for _, c := range []struct {
 		cpu, p50 float64
 		want     bool

@@ -19,6 +19,7 @@ type scenario struct {
 	body        []byte
 	maxCPURatio float64
 	maxP50Ratio float64
+	maxMemRatio float64
 }
 
 // A setting is how the servers are started. If apart is set, the generator has the first core for itself, and server and worker have the
@@ -49,16 +50,17 @@ var smallJSON = []byte(`{"input": [0.5, 1.25, -3.75, 100, 7.50]}`)
 // Binary bodies are float32 zeros: 3 KiB are about the 784 pixels of an MNIST digit, 600 KiB a 224 × 224 picture in colour. The model ignores
 // the values.
 var scenarios = []scenario{
-	{"40 B JSON, 64", shared, 64, loadgen.JSON, smallJSON, 1.15, 0},
-	{"3 KiB binary, 64", shared, 64, loadgen.Binary, make([]byte, 3<<10), 1.15, 0},
-	{"600 KiB binary, 16", shared, 16, loadgen.Binary, make([]byte, 600<<10), 1.15, 0},
-	{"40 B JSON, 1", shared, 1, loadgen.JSON, smallJSON, 1.3, 1.4},
-	{"40 B JSON, 4", shared, 4, loadgen.JSON, smallJSON, 0, 0},
-	{"40 B JSON, 16", shared, 16, loadgen.JSON, smallJSON, 0, 0},
-	{"40 B JSON, 256", shared, 256, loadgen.JSON, smallJSON, 0, 0},
-	{"40 B JSON, 4096", shared, 4096, loadgen.JSON, smallJSON, 0, 0},
-	{"40 B JSON, 1, apart", apart, 1, loadgen.JSON, smallJSON, 1.3, 1.4},
-	{"40 B JSON, 64, Python", sharedPython, 64, loadgen.JSON, smallJSON, 0, 0},
-	{"40 B JSON, 1, Python", sharedPython, 1, loadgen.JSON, smallJSON, 0, 1.8},
-	{"40 B JSON, 1, Python, apart", apartPython, 1, loadgen.JSON, smallJSON, 0, 1.8},
+	{"40 B JSON, 64", shared, 64, loadgen.JSON, smallJSON, 1.15, 0, 0},
+	{"3 KiB binary, 64", shared, 64, loadgen.Binary, make([]byte, 3<<10), 1.15, 0, 0},
+	{"600 KiB binary, 16", shared, 16, loadgen.Binary, make([]byte, 600<<10), 1.15, 0, 0},
+	{"600 KiB binary, 256", shared, 256, loadgen.Binary, make([]byte, 600<<10), 0, 0, 1.5},
+	{"40 B JSON, 1", shared, 1, loadgen.JSON, smallJSON, 1.3, 1.4, 0},
+	{"40 B JSON, 4", shared, 4, loadgen.JSON, smallJSON, 0, 0, 0},
+	{"40 B JSON, 16", shared, 16, loadgen.JSON, smallJSON, 0, 0, 0},
+	{"40 B JSON, 256", shared, 256, loadgen.JSON, smallJSON, 0, 0, 0},
+	{"40 B JSON, 4096", shared, 4096, loadgen.JSON, smallJSON, 0, 0, 0},
+	{"40 B JSON, 1, apart", apart, 1, loadgen.JSON, smallJSON, 1.3, 1.4, 0},
+	{"40 B JSON, 64, Python", sharedPython, 64, loadgen.JSON, smallJSON, 0, 0, 0},
+	{"40 B JSON, 1, Python", sharedPython, 1, loadgen.JSON, smallJSON, 0, 1.8, 0},
+	{"40 B JSON, 1, Python, apart", apartPython, 1, loadgen.JSON, smallJSON, 0, 1.8, 0},
 }

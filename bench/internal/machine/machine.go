@@ -67,6 +67,26 @@ func CPUTime(pid int) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
+// ForgetPeak makes Peak begin with what the process has resident now (man 5 proc, clear_refs).
+func ForgetPeak(pid int) error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
+}
+
+// Peak returns the most bytes that a process had resident since it began, or since ForgetPeak.
+func Peak(pid int) (int64, error) {
+	name := fmt.Sprintf("/proc/%d/status", pid)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), "\nVmHWM:")
+	var kib int64
+	if _, err := fmt.Sscanf(rest, "%d kB", &kib); err != nil {
+		return 0, fmt.Errorf("%s: no peak of resident memory: %w", name, err)
+	}
+	return kib << 10, nil
+}
+
 // Cores returns the numbers of the processors that this process may run on, in ascending order.
 func Cores() ([]int, error) {
 	var set unix.CPUSet

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -73,5 +74,29 @@ func TestOnCoresKeepsChildrenThere(t *testing.T) {
 	}
 	if err := OnCores([]int{1000}, child.Start); err == nil {
 		t.Error("a processor that does not exist was accepted")
+	}
+}
+
+func TestPeak(t *testing.T) {
+	me := os.Getpid()
+	if err := ForgetPeak(me); err != nil {
+		t.Fatal(err)
+	}
+	before, err := Peak(me)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 64 << 20
+	memory := make([]byte, size)
+	for i := 0; i < size; i += 1 << 10 {
+		memory[i] = 1
+	}
+	after, err := Peak(me)
+	if err != nil || after-before < size/2 {
+		t.Errorf("%d bytes after %d, %v", after, before, err)
+	}
+	runtime.KeepAlive(memory)
+	if _, err := Peak(-1); err == nil {
+		t.Error("a process that does not exist has a peak")
 	}
 }

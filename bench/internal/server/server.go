@@ -95,6 +95,12 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // CPU returns the CPU time of the server, without its children.
 func (p *Process) CPU() (time.Duration, error) { return machine.CPUTime(p.PID()) }
 
+// ForgetPeak makes Peak begin with what the server has resident now.
+func (p *Process) ForgetPeak() error { return machine.ForgetPeak(p.PID()) }
+
+// Peak returns the most bytes that the server had resident since ForgetPeak, memory that it shares with its children included.
+func (p *Process) Peak() (int64, error) { return machine.Peak(p.PID()) }
+
 // LastWords returns the end of the server's output, formatted for the end of an error message, or "" if there was none.
 func (p *Process) LastWords() string {
 	if words := p.output.String(); words != "" {
