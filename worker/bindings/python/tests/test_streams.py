@@ -369,6 +369,42 @@ def test_drain_with_an_open_stream(tmp_path):
             assert gw.wait() == (0, "")
 
 
+DEAF = """
+import os
+import threading
+
+import xebec
+
+def predict(batch):
+    if batch[0]:
+        yield b"%d" % threading.active_count()
+        return
+    os.write({w}, b"!")
+    os.read({r}, 1)  # it can't be told that nobody listens
+    yield b"late"
+
+xebec.serve(predict, concurrency=2)
+"""
+
+
+def test_generators_that_cannot_be_told_keep_their_threads(tmp_path, pipes):
+    (r, w), (back_r, back_w) = pipes
+    with Gateway(DEAF.format(r=r, w=back_w), tmp_path, pass_fds=[r, back_w]) as gw:
+        for n in range(6):  # four of them wait for a thread
+            batch = begin(gw, b"")
+            if n < 2:
+                assert os.read(back_r, 1) == b"!"
+            gw.send(p.CANCEL, p.encode_cancel(batch))
+            assert gw.answer().status == p.OK
+        batch = begin(gw, b"x")  # it waits, too
+        os.write(w, b"!!")
+        assert int(joined(collect(gw, batch)[0])[0]) <= 3
+        gw.stop()
+        os.set_blocking(back_r, False)
+        with pytest.raises(BlockingIOError):  # the four have never begun
+            os.read(back_r, 1)
+
+
 def test_many_streams_leave_nothing_behind(tmp_path):
     source = COUNT.replace('b"%d" % i', 'b"%d" % threading.active_count()').replace("import xebec", "import threading\nimport xebec")
     with Gateway(source, tmp_path, slab_bytes=1 << 24) as gw:

@@ -247,7 +247,8 @@ class Streams:
 
 
 class Generators(Streams):
-    """Runs each generator on a thread of its own, for all of its life."""
+    """Runs each generator on a thread of its own, for all of its life. There are as many threads as the model has concurrency: a generator
+    that was cancelled and does not come to its next output keeps its thread, and later streams wait for one."""
 
     def __init__(self, handlers: Any, lost: Callable[[BaseException], Any]) -> None:
         super().__init__(handlers, lost)
@@ -259,7 +260,7 @@ class Generators(Streams):
     def start(self, stream: Stream, arguments: tuple[Any, ...]) -> None:
         with self._count:
             self._busy += 1
-            if self._busy > len(self._threads):
+            if len(self._threads) < min(self._busy, self._handlers.concurrency):
                 thread = threading.Thread(target=self._run, name=f"xebec-{len(self._threads)}", daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -268,7 +269,8 @@ class Generators(Streams):
     def _run(self) -> None:
         try:
             for stream, arguments in iter(self._todo.get, None):
-                self._generate(stream, arguments)
+                if not stream.closed:
+                    self._generate(stream, arguments)
                 del stream, arguments
                 with self._count:
                     self._busy -= 1
