@@ -134,6 +134,19 @@ type Replier interface {
 	Reply(c *Call)
 }
 
+// Refuser is a Replier that bounds the memory of answers.
+type Refuser interface {
+	// Refuses reports whether it has no room for an answer with the call's outputs. Then the call's Answer is a refusal.
+	Refuses(c *Call) bool
+}
+
+// Refused reports whether the transport has no room for the answer, and has made the refusal. A dialect's Settled asks before it renders
+// outputs, and returns the call's code if so. A dialect that does not ask is refused later, and its text was in vain.
+func (c *Call) Refused() bool {
+	r, ok := c.to.(Refuser)
+	return ok && r.Refuses(c)
+}
+
 // Submit submits the request; to writes its answer. It is for transports: a dialect calls its Exchange's Submit. cork is that of a
 // goroutine that serves many connections, or nil.
 func (c *Call) Submit(to Replier, cork *query.Cork) {

@@ -22,7 +22,7 @@ const (
 	bodyIdle = 2 * time.Second //xebec:limit how long memory of large bodies is kept after use
 )
 
-// Bodies is the memory for requests' bodies of all connections of all ports, and its budget. Large answers have as much again.
+// Bodies is the memory for requests' bodies of all connections of all ports, and its budget. Large answers have half as much beside it.
 type Bodies struct {
 	limit  int64
 	used   atomic.Int64
@@ -47,9 +47,13 @@ type body struct {
 	resident int       // bytes that are in memory while it is free
 }
 
-// NewBodies makes a budget of so many bytes for bodies, and one of as many for answers; 0: any number.
+// answerShare makes bodies and answers three eighths of the memory, with the default budget of bodies. Beside them the cache and the heap must
+// find room, and segments as large as the answers that have passed them.
+const answerShare = 2 //xebec:limit memory for answers that are not read: half of `--body-memory`
+
+// NewBodies makes a budget of so many bytes for bodies, and one of half as many for answers; 0: any number.
 func NewBodies(limitBytes int64) *Bodies {
-	return &Bodies{limit: limitBytes, unread: unread{limit: limitBytes}, turns: turns{wait: roomWait}}
+	return &Bodies{limit: limitBytes, unread: unread{limit: limitBytes / answerShare}, turns: turns{wait: roomWait}}
 }
 
 // Reserve takes n bytes of the budget, or reports that it has none left.

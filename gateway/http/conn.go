@@ -90,7 +90,7 @@ func (c *conn) Reply(call *dialect.Call) {
 	var held *heldAnswer
 	if len(a.Body) > largeAnswer {
 		if held = c.server.edge.hold(c, answerBytes(call)); held == nil {
-			c.refuseAnswer(call)
+			c.server.replaceAnswer(call, c.dialect)
 		}
 	}
 	if c.accept != coding.Identity && len(a.Body) >= coding.CompressFrom && !encoded(a) {
@@ -128,14 +128,8 @@ func (c *conn) replyLarge(call *dialect.Call, held *heldAnswer) {
 	go c.finish(call, held, head[min(n, len(head)):], body[max(n-len(head), 0):])
 }
 
-// refuseAnswer replaces an answer that has no room, of which nothing has been written.
-func (c *conn) refuseAnswer(call *dialect.Call) {
-	c.server.cfg.Refusals.count(http1.NoRoom)
-	a, e := &call.Answer, *noAnswerRoom
-	e.RequestID = string(call.Identity.RequestID)
-	a.Reset(e.Code.HTTPStatus())
-	a.Body = c.dialect.AppendError(nil, &e) // the large one becomes garbage now, not when its pool is emptied
-}
+// Refuses implements [dialect.Refuser].
+func (c *conn) Refuses(call *dialect.Call) bool { return c.server.noRoomFor(call, c.dialect) }
 
 // finishCompressed compresses and writes an answer on a goroutine of its own, and releases the call.
 func (c *conn) finishCompressed(call *dialect.Call, held *heldAnswer) {

@@ -154,6 +154,9 @@ func (x *exchange) awaitAnswer(call *dialect.Call) {
 	}
 }
 
+// Refuses implements [dialect.Refuser].
+func (x *exchange) Refuses(call *dialect.Call) bool { return x.server.noRoomFor(call, x.dialect) }
+
 // Reply signals the waiting handler.
 func (x *exchange) Reply(call *dialect.Call) {
 	if f := call.Flow(); f != nil {

@@ -17,7 +17,7 @@ import (
 const (
 	// largeAnswer is the size from which an answer needs room before it is written. The socket mostly takes smaller ones at once; where it
 	// does not, they need room from then on.
-	largeAnswer = 64 << 10 //xebec:limit answers above this count against the memory for answers, which is as much as `--body-memory`; smaller ones once their client does not take them
+	largeAnswer = 64 << 10 //xebec:limit answers above this count against the memory for answers, which is half of `--body-memory`; smaller ones once their client does not take them
 	// blockingAnswer is that size where a goroutine writes, and waits while the socket is full: with TLS, and on the admin port. In HTTP/2 it
 	// is h2's own. Below it the goroutine itself takes more.
 	blockingAnswer = 4 << 10 //xebec:limit the same, with TLS, in HTTP/2 and on the admin port
@@ -60,9 +60,20 @@ func (u *unread) take(bytes int64, now time.Time, end func()) *heldAnswer {
 	return h
 }
 
-// cutStalled makes room for so many bytes, and reports whether it could; otherwise it cuts none. Its caller holds the lock.
-func (u *unread) cutStalled(bytes int64, now time.Time) bool {
-	var idle []*heldAnswer
+// full reports whether take would return nil for an answer of so many bytes.
+func (u *unread) full(bytes int64, now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.limit <= 0 || u.used == 0 || u.used+bytes <= u.limit {
+		return false
+	}
+	_, ok := u.stalled(bytes, now)
+	return !ok
+}
+
+// stalled returns the answers whose clients have taken nothing for a while, and whether room for so many bytes can be made of them. Its
+// caller holds the lock.
+func (u *unread) stalled(bytes int64, now time.Time) (idle []*heldAnswer, ok bool) {
 	left := u.used
 	for h := range u.held {
 		if !h.isCut && now.Sub(h.moved) >= stalledAfter {
@@ -70,7 +81,13 @@ func (u *unread) cutStalled(bytes int64, now time.Time) bool {
 			left -= h.bytes
 		}
 	}
-	if left > 0 && left+bytes > u.limit {
+	return idle, left <= 0 || left+bytes <= u.limit
+}
+
+// cutStalled makes room for so many bytes, and reports whether it could; otherwise it cuts none. Its caller holds the lock.
+func (u *unread) cutStalled(bytes int64, now time.Time) bool {
+	idle, ok := u.stalled(bytes, now)
+	if !ok {
 		return false
 	}
 	slices.SortFunc(idle, func(a, b *heldAnswer) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), a.moved.Compare(b.moved)) })
@@ -142,7 +159,11 @@ func (r *reader) holdAnswer() *heldAnswer {
 
 // answerBytes is the memory of a call's answer: the text, and the outputs of which it was made, which the call keeps.
 func answerBytes(call *dialect.Call) int64 {
-	n := int64(cap(call.Answer.Body) + cap(call.Answer.Wire))
+	return int64(cap(call.Answer.Body)+cap(call.Answer.Wire)) + outputBytes(call)
+}
+
+// outputBytes is the memory of the outputs alone, before they are rendered.
+func outputBytes(call *dialect.Call) (n int64) {
 	for i := range call.Len() {
 		for _, v := range call.Query(i).Outputs {
 			n += int64(len(v.Data))
@@ -151,5 +172,24 @@ func answerBytes(call *dialect.Call) int64 {
 	return n
 }
 
+// noRoomFor reports whether an answer with these outputs will be refused, which is then done and counted. It need not be rendered: the text
+// would be as large as the outputs, and garbage at once.
+func (s *Server) noRoomFor(call *dialect.Call, d dialect.Dialect) bool {
+	if n := outputBytes(call); n <= largeAnswer || !s.edge.Bodies.unread.full(n, time.Now()) {
+		return false
+	}
+	s.replaceAnswer(call, d)
+	return true
+}
+
+// replaceAnswer makes the call's answer, of which nothing has been written, a refusal for want of room.
+func (s *Server) replaceAnswer(call *dialect.Call, d dialect.Dialect) {
+	s.cfg.Refusals.count(http1.NoRoom)
+	a, e := &call.Answer, *noAnswerRoom
+	e.RequestID = string(call.Identity.RequestID)
+	a.Reset(e.Code.HTTPStatus())
+	a.Body = d.AppendError(nil, &e) // a large one becomes garbage now, not when its pool is emptied
+}
+
 // noAnswerRoom is the refusal of a request whose answer has no room.
-var noAnswerRoom = api.Errorf(api.Overloaded, "answers that other clients do not read take all of the memory for answers (as much as --body-memory): send the request again later")
+var noAnswerRoom = api.Errorf(api.Overloaded, "answers that other clients do not read take all of the memory for answers (half of --body-memory): send the request again later")

@@ -3,6 +3,7 @@ package http
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,6 +14,10 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/dialect/native"
+	"github.com/xebec-serving/xebec/gateway/dialect/oip"
+	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/query/querytest"
 )
 
@@ -49,6 +54,9 @@ func TestRoomOfUnreadAnswers(t *testing.T) {
 			}
 			h.Took(now.Add(-a.idle))
 			held = append(held, h)
+		}
+		if full := u.full(test.bytes, now); full == test.ok || len(cut) > 0 {
+			t.Errorf("%s: full %v, cut %v: expected %v, and that nothing is cut", test.what, full, cut, !test.ok)
 		}
 		h := u.take(test.bytes, now, func() { t.Errorf("%s: the new one is cut", test.what) })
 		slices.Sort(cut)
@@ -140,6 +148,67 @@ func TestAnswersWithoutRoomAreRefused(t *testing.T) {
 				t.Errorf("after room is left again: %d", status)
 			}
 		})
+	}
+}
+
+// refusing passes a dialect's calls on to a transport without room, which keeps what they have rendered.
+type refusing struct {
+	dialect.Dialect
+	rendered int
+}
+
+func (d *refusing) Routes(p *query.Path) (routes []dialect.Route) {
+	for _, r := range d.Dialect.Routes(p) {
+		serve := r.Serve
+		r.Serve = func(x dialect.Exchange) { serve(&refusingExchange{x, d, make(chan struct{})}) }
+		routes = append(routes, r)
+	}
+	return routes
+}
+
+type refusingExchange struct {
+	dialect.Exchange
+	to   *refusing
+	done chan struct{}
+}
+
+func (x *refusingExchange) Submit(c *dialect.Call) {
+	c.Retain()
+	c.Submit(x, nil)
+	<-x.done
+	x.to.rendered = cap(c.Answer.Body)
+	x.Answer(&c.Answer)
+	c.Delivered()
+	c.Release()
+}
+
+func (x *refusingExchange) Refuses(c *dialect.Call) bool {
+	c.Answer.Reset(503)
+	return true
+}
+
+func (x *refusingExchange) Reply(*dialect.Call) { close(x.done) }
+
+// A dialect renders no outputs for which there is no room.
+func TestRefusedAnswersAreNotRendered(t *testing.T) {
+	f := serve(t, querytest.Bytes, echoed)
+	for _, test := range []struct {
+		d                 dialect.Dialect
+		path, media, body string
+	}{
+		{native.Dialect{}, "/f/predict", "application/octet-stream", "%s"},
+		{oip.Dialect{}, "/v2/models/m/infer", "application/json", `{"inputs": [{"name": "input", "datatype": "BYTES", "shape": [1], "data": ["%s"]}]}`},
+	} {
+		d := &refusing{Dialect: test.d}
+		a, err := dialect.NewLocal(f.p, d).Do(t.Context(), &dialect.Message{
+			Method: "POST", Path: test.path, Header: map[string]string{"Content-Type": test.media}, Body: fmt.Appendf(nil, test.body, strings.Repeat("x", 10_000)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Status != 503 || d.rendered >= 10_000 {
+			t.Errorf("%s: status %d, %d bytes rendered: expected 503, and none of the output", test.path, a.Status, d.rendered)
+		}
 	}
 }
 

@@ -76,20 +76,21 @@ func releaseMemory() {
 	debug.FreeOSMemory()
 }
 
-// heapShare is the part of the memory that the heap may take before the collector works harder, unless what lives takes more. Bodies of
-// requests, another quarter, are not a part of it.
-const heapShare = 2 //xebec:limit garbage is collected earlier when the heap takes half of the memory, or what lives and an eighth; GOMEMLIMIT
+// heapEighths are the eighths of the memory that the heap may take before the collector works harder, unless what lives takes more. By default an
+// eighth of the memory is the cache and another one answers that are not read, so one is left for all else and for garbage. Bodies of requests,
+// two eighths, are not a part of the heap. The remaining three are for segments, the reaper and workers.
+const heapEighths = 3 //xebec:limit garbage is collected earlier when the heap takes three eighths of the memory, or what lives and an eighth; GOMEMLIMIT
 
 // garbageBytes is the least garbage between two collections. With less, a heap that lives above its limit is collected without end.
 const garbageBytes = 32 << 20
 
 // heapLimit is the runtime's memory limit where the machine, or the control group, has total bytes, live bytes of the heap are
-// reachable, and the runtime has fixed bytes beside the heap: half of the memory, or more where a full cache alone takes more.
+// reachable, and the runtime has fixed bytes beside the heap: its share of the memory, or more where what lives takes more.
 //
 // With 500 MiB, a full cache of 256 MiB (`--cache`), 40 MiB beside it and 15 MiB of stacks and tables the limit is 380 MiB: a collection, which looks at
 // 296 MiB, comes once in 69 MiB of garbage, not all the time. Above the memory the limit has no effect: then the cache is too large.
 func heapLimit(total, live, fixed int64) int64 {
-	return max(total/heapShare, fixed+live+live/8+garbageBytes)
+	return max(total/8*heapEighths, fixed+live+live/8+garbageBytes)
 }
 
 // heapLimiter lets the collector work harder before the machine or the control group has no memory left: garbage of 64 MiB, as a

@@ -138,10 +138,10 @@ func TestHeapLimit(t *testing.T) {
 		what                     string
 		total, live, fixed, want int64
 	}{
-		{"half of the memory", 1000 * mib, 100 * mib, 10 * mib, 500 * mib},
-		{"half, with nothing in the heap", 400 * mib, 0, 0, 200 * mib},
+		{"three eighths of the memory", 1000 * mib, 100 * mib, 10 * mib, 375 * mib},
+		{"the same, with nothing in the heap", 400 * mib, 0, 0, 150 * mib},
 		{"a full cache in little memory", 500 * mib, 296 * mib, 15 * mib, 380 * mib},
-		{"a full cache in more memory", 1000 * mib, 296 * mib, 15 * mib, 500 * mib},
+		{"a full cache in more memory", 1600 * mib, 296 * mib, 15 * mib, 600 * mib},
 		{"a cache that is larger than the memory", 200 * mib, 256 * mib, 0, 320 * mib},
 	} {
 		got := heapLimit(test.total, test.live, test.fixed)

@@ -20,6 +20,9 @@ func (c *call) Settled() api.Code {
 
 func (c *call) settled() api.Code {
 	n, code := c.Len(), c.Code()
+	if c.Refused() {
+		return code
+	}
 	if c.raw != "" && c.renderRaw() {
 		return code
 	}

@@ -156,6 +156,9 @@ func (c *call) address(x dialect.Exchange) (slo time.Duration, jsonLen int, err 
 // request fails.
 func (c *call) Settled() api.Code {
 	a, code := &c.Answer, c.Code()
+	if c.Refused() {
+		return code
+	}
 	a.Reset(code.HTTPStatus())
 	if code != api.OK {
 		a.RetryAfter(c.RetryAfter())

@@ -100,7 +100,7 @@ func inMemory(t *testing.T, size int, args ...string) *gateway {
 	group, err := memoryGroup(size)
 	if err != nil {
 		t.Logf("without a control group: %v", err)
-		return serveAfter(t, fmt.Sprintf("export GOMEMLIMIT=%d", size/2), append(args, "--body-memory", fmt.Sprint(size/4))...)
+		return serveAfter(t, fmt.Sprintf("export GOMEMLIMIT=%d", size/8*3), append(args, "--body-memory", fmt.Sprint(size/4), "--cache", fmt.Sprint(size/8))...)
 	}
 	t.Cleanup(func() { // after the gateway's end, of which the kernel may know a moment later
 		tick := time.NewTicker(pollEvery)
