@@ -152,7 +152,9 @@ func (b *Bodies) grow(m *body, n int) *body {
 
 // put takes memory back. The caller keeps nothing of it.
 func (b *Bodies) put(m *body) {
-	defer b.Return(int(m.reserved))
+	if m.reserved > 0 { // otherwise a call has the room until it is answered
+		defer b.Return(int(m.reserved))
+	}
 	if m.slot != nil {
 		m.freeSlot()
 		return

@@ -36,6 +36,8 @@ type conn struct {
 	quick  bool         // its handler runs on the poller: it must not block
 	laid   *body        // of the request whose handler runs on the poller, until its query has borrowed it
 	handed bool         // and was not called: the request is for a goroutine
+	body   *body        // of the request whose handler runs, in memory of its own; nil: none
+	room   int          // of the budget of bodies, that the pending answer's call has
 
 	caller dialect.Caller // the model that the connection belongs to; nil: it is a client's
 	ended  func()         // called when it is closed; may be nil
@@ -52,11 +54,15 @@ const (
 	connAwaited        // and a handler waits for that
 )
 
-// expect announces an answer that Reply will write. Only the connection's handler calls it, after the previous answer has
+// expect announces an answer that Reply will write. What the call has copied of its request's body takes the body's room in the budget until
+// then: otherwise each connection would have one request for which there is no bound of memory. Only the connection's handler calls it, after the previous answer has
 // been written.
 func (c *conn) expect(call *dialect.Call, accept coding.Coding, d dialect.Dialect) {
 	c.Hold()
 	c.accept, c.dialect = accept, d
+	if b := c.body; b != nil && !call.Borrowed() {
+		c.room, b.reserved = int(b.reserved), 0
+	}
 	c.call.Store(call)
 	c.state.Store(connPending)
 }
@@ -67,9 +73,18 @@ func (c *conn) retract() bool {
 	if c.call.Swap(nil) == nil {
 		return false
 	}
+	c.returnRoom()
 	c.state.Store(connIdle)
 	c.Free()
 	return true
+}
+
+// returnRoom gives back the room of the call whose answer was pending.
+func (c *conn) returnRoom() {
+	if n := c.room; n > 0 {
+		c.room = 0
+		c.server.edge.Bodies.Return(n)
+	}
 }
 
 // awaitWritten waits until no answer is pending. Only the connection's handler calls it.
@@ -182,6 +197,7 @@ func (c *conn) written(call *dialect.Call) {
 		call.Delivered()
 	}
 	c.call.Store(nil)
+	c.returnRoom()
 	c.since.Store(int64(c.server.edge.loop.now()))
 	if c.state.Swap(connIdle) == connAwaited {
 		c.wake <- struct{}{}

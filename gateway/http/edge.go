@@ -130,7 +130,13 @@ func (r *reader) serveOne(ctx context.Context) bool {
 		s.DetectConnectionClose()
 		defer s.AbortBlockingRead()
 	}
+	if r.own != nil && !r.laid() {
+		r.own.body = r.body
+	}
 	r.loop.core.ServeHTTP(ctx, r.rc)
+	if r.own != nil {
+		r.own.body = nil
+	}
 	return r.conclude()
 }
 

@@ -29,6 +29,8 @@ const (
 )
 
 // quickBytes bounds the body of a request that is handled on a poller. The dialects borrow no body as small as that.
+// If it has come in one piece it takes no room of the budget of bodies: each connection has one such request in flight, and one atomic operation
+// for each of these would be too many.
 const quickBytes = poll.ReadBytes
 
 // quickLaidBytes bounds a body that lies where its model reads it and whose handler runs on a poller. A cache's key is computed there, which reads
@@ -166,9 +168,11 @@ func (c *conn) serveQuickly(r *reader, rest []byte, now api.Nanos) {
 	laid := r.laid()
 	if laid {
 		c.laid = r.body
+	} else {
+		c.body = r.body
 	}
 	panicked := r.callQuickly()
-	c.quick = false
+	c.quick, c.body = false, nil
 	if laid && c.laid == nil {
 		r.body = nil // its query's, which may have released it already
 	}

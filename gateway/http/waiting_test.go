@@ -425,3 +425,42 @@ func (f *fixture) upload(ask string) (int, error) {
 	}
 	return answer.StatusCode, answer.Body.Close()
 }
+
+// What a call has copied of its request's body takes room until the call is answered, or its client has left; a body that waits gets the room then.
+func TestACallTakesRoomUntilItIsAnswered(t *testing.T) {
+	held := make(chan *scheduler.Item, 2)
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { held <- it }, func(f *fixture) {
+		f.bodies = NewBodies(60_000)
+		f.bodies.turns.wait = time.Hour
+	})
+	b := f.s.cfg.Bodies
+	ask := func(bytes int) string {
+		return request("/f/predict", `{"input": "`+strings.Repeat("x", bytes)+`"}`, "Content-Type: application/json\r\n")
+	}
+	first, answers := f.raw()
+	io.WriteString(first, ask(40_000))
+	one := <-held
+	if used := b.Used(); used < 40_000 {
+		t.Errorf("%d bytes are reserved while a call of 40,000 waits for its answer", used)
+	}
+	second, others := f.raw()
+	go io.WriteString(second, ask(30_000))
+	f.waits(1)
+	echoed(one)
+	if status, _ := readAnswer(t, answers); status != 200 {
+		t.Errorf("status %d", status)
+	}
+	echoed(<-held)
+	if status, _ := readAnswer(t, others); status != 200 {
+		t.Errorf("status %d of the one that waited", status)
+	}
+	io.WriteString(first, ask(40_000))
+	two := <-held
+	first.Close()
+	echoed(two)
+	second.Close()
+	f.wait(func(n int) bool { return n == 0 })
+	if used := b.Used(); used != 0 {
+		t.Errorf("%d bytes are reserved at the end", used)
+	}
+}
