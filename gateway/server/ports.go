@@ -35,14 +35,15 @@ func (s *Server) listen() (err error) {
 		if ln == nil {
 			ln = s.cfg.Listeners.Functions
 		}
-		shared := ln != nil // with the process that has opened it
+		// A process that takes over may have to leave the port to the old one, and owns it when it serves.
+		s.ownPort = s.cfg.Listeners.Functions == nil && (s.before == nil || s.before.welcome.OwnPort)
 		if ln == nil {
 			if ln, err = accept.Listen(s.cfg.Listen); err != nil {
 				return fmt.Errorf("listen on the function port: %w; is another gateway running? --listen chooses another address", err)
 			}
 		}
 		s.onClose(func() error { ln.Close(); return nil })
-		bound := accept.Config{Report: s.notAccepted("functions"), Shared: shared}
+		bound := accept.Config{Report: s.notAccepted("functions"), Shared: !s.ownPort || s.before != nil}
 		if s.functionTLS, err = s.cfg.functionTLS(s.log); err != nil {
 			return err
 		}

@@ -72,6 +72,7 @@ type Server struct {
 	hosts       browser.Hosts    // that browsers may name
 	functionTLS *tls.Config      // nil: clear text
 	function    *accept.Listener // nil: no port
+	ownPort     bool             // no supervisor has the function port too
 	admin       *adminListener
 	http        *http.Server
 	polled      atomic.Pointer[http.Server] // http, for scrapes: they may come before it serves

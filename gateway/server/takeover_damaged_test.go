@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/accept"
 	"github.com/xebec-serving/xebec/gateway/internal/state"
 	"github.com/xebec-serving/xebec/gateway/takeover"
 )
@@ -111,6 +112,7 @@ type fakeOld struct {
 	function net.Listener
 	admin    net.Listener
 	store    *state.Handover
+	ownPort  bool // it says that it has no supervisor
 }
 
 func newFakeOld(t *testing.T) *fakeOld {
@@ -127,7 +129,7 @@ func newFakeOld(t *testing.T) *fakeOld {
 		t.Fatal(err)
 	}
 	for _, ln := range []*net.Listener{&old.function, &old.admin} {
-		if *ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		if *ln, err = accept.Listen("127.0.0.1:0"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,7 +158,7 @@ func (o *fakeOld) meet() *takeover.Conn {
 // welcome sends the descriptors that the names say.
 func (o *fakeOld) welcome(c *takeover.Conn, names ...string) {
 	o.t.Helper()
-	w := takeover.WelcomeMessage{Version: takeover.Version, Program: "test", Second: true, Canary: true, Files: names, Store: o.store.Name(), Copy: o.dir.file(copyFile)}
+	w := takeover.WelcomeMessage{Version: takeover.Version, Program: "test", Second: true, OwnPort: o.ownPort, Canary: true, Files: names, Store: o.store.Name(), Copy: o.dir.file(copyFile)}
 	var files []*os.File
 	for _, name := range names {
 		switch name {
@@ -216,6 +218,15 @@ func TestTakeOverFromADamagedProcess(t *testing.T) {
 		"a port that is none": {func(o *fakeOld, c *takeover.Conn, end *os.File) error {
 			return c.Send(takeover.KindWelcome, takeover.WelcomeMessage{Files: []string{fileLock, fileFunction}}, o.dir.lock, end)
 		}, "take over the function port"},
+		"a call, and then its end": {func(o *fakeOld, c *takeover.Conn, _ *os.File) error {
+			o.welcome(c, fileLock, fileFunction, fileAdmin)
+			return errors.Join(c.Send(takeover.KindCall, takeover.Call{ID: 1, Op: opAwaited}), c.Send(takeover.KindAbort, takeover.Abort{Reason: "it stops"}))
+		}, "ends the takeover: it stops"},
+		"it has taken its copy back": {func(o *fakeOld, c *takeover.Conn, _ *os.File) error {
+			err := os.Remove(o.dir.file(copyFile))
+			o.welcome(c, fileLock, fileFunction, fileAdmin)
+			return err
+		}, "hands nothing over"},
 		"release before ready": {func(o *fakeOld, c *takeover.Conn, end *os.File) error {
 			o.welcome(c, fileLock, fileFunction, fileAdmin)
 			return say(c, end, takeover.KindConnections, nil, takeover.KindConnections, nil)
@@ -241,25 +252,63 @@ func TestTakeOverFromADamagedProcess(t *testing.T) {
 	}
 }
 
-// What the old process says about the takeover when that is over changes nothing, however much it is: the new process serves, names the
-// one that it waits for, can be taken over when that has ended, and ends.
-func TestTheOldProcessGoesOnAboutTheTakeover(t *testing.T) {
-	o := newFakeOld(t)
+// replaced starts a process that takes over from the test, up to the point where it serves.
+func (o *fakeOld) replaced() (*Server, *takeover.Conn) {
+	o.t.Helper()
 	s, started := o.start(Config{})
 	conn := o.meet()
 	o.welcome(conn, fileLock, fileFunction, fileAdmin)
 	if f, _, err := conn.Receive(); err != nil || f.Kind != takeover.KindReady {
-		t.Fatalf("got message %d %s, %v", f.Kind, f.Payload, err)
+		o.t.Fatalf("got message %d %s, %v", f.Kind, f.Payload, err)
 	}
 	if err := errors.Join(o.store.Release(), conn.Send(takeover.KindRelease, nil)); err != nil {
-		t.Fatal(err)
+		o.t.Fatal(err)
 	}
 	if f, _, err := conn.Receive(); err != nil || f.Kind != takeover.KindServing {
-		t.Fatalf("got message %d %s, %v", f.Kind, f.Payload, err)
+		o.t.Fatalf("got message %d %s, %v", f.Kind, f.Payload, err)
 	}
 	if err := <-started; err != nil {
-		t.Fatal(err)
+		o.t.Fatal(err)
 	}
+	return s, conn
+}
+
+// A process that has taken over and ends before the old one begins no more connections, which would be reset when that one ends; except
+// where a supervisor has the port too, and starts the next process.
+func TestEndBeforeTheOldProcess(t *testing.T) {
+	for name, ownPort := range map[string]bool{"alone": true, "with a supervisor": false} {
+		t.Run(name, func(t *testing.T) {
+			o := newFakeOld(t)
+			o.ownPort = ownPort
+			s, conn := o.replaced()
+			defer conn.Close()
+			ended := make(chan error, 1)
+			go func() { ended <- s.Shutdown(t.Context()) }()
+			for { // until it has ended
+				if _, _, err := conn.Receive(); err != nil {
+					break
+				}
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			late := net.Dialer{Timeout: 100 * time.Millisecond}
+			c, err := late.DialContext(t.Context(), "tcp", o.function.Addr().String())
+			if (err == nil) == ownPort {
+				t.Errorf("connecting after the end: %v", err)
+			}
+			if err == nil {
+				c.Close()
+			}
+		})
+	}
+}
+
+// What the old process says about the takeover when that is over changes nothing, however much it is: the new process serves, names the
+// one that it waits for, can be taken over when that has ended, and ends.
+func TestTheOldProcessGoesOnAboutTheTakeover(t *testing.T) {
+	o := newFakeOld(t)
+	s, conn := o.replaced()
 	if serves, before := o.dir.holders(); serves != os.Getpid() || before != conn.PID() {
 		t.Errorf("the lock names %d and %d", serves, before)
 	}

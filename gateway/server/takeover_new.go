@@ -404,6 +404,9 @@ func (s *Server) beginLearned() {
 // tookOver says that this process serves, and cares for the old one until that has ended.
 func (s *Server) tookOver() {
 	b := s.before
+	if s.function != nil && s.ownPort {
+		s.function.Own()
+	}
 	s.askOther(b.conn)
 	_, _ = b.machine.Next(takeover.Done)
 	s.underWay.at(b.machine.State())

@@ -39,7 +39,7 @@ func (g *giver) prepare(hello takeover.Hello) error {
 }
 
 func (g *giver) welcome() error {
-	w := takeover.WelcomeMessage{Version: takeover.Version, Program: g.cfg.Version, Second: g.dir.set == 0, Canary: true, Replicas: map[string]int{}}
+	w := takeover.WelcomeMessage{Version: takeover.Version, Program: g.cfg.Version, Second: g.dir.set == 0, OwnPort: g.ownPort, Canary: true, Replicas: map[string]int{}}
 	for id, n := range g.capacity.Replicas() {
 		w.Replicas[id.String()] = n
 	}

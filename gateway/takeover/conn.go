@@ -352,7 +352,8 @@ func (c *Conn) Answered(f Frame) error {
 	return nil
 }
 
-// Answer answers a call that was received.
+// Answer answers a call that was received. An answer that the other process does not take any more is no error: what it has sent before it
+// went is still to be received, and may say why.
 func (c *Conn) Answer(f Frame, do func(op string, body []byte) (any, error)) error {
 	var call Call
 	if err := f.Decode(&call); err != nil {
@@ -366,7 +367,17 @@ func (c *Conn) Answer(f Frame, do func(op string, body []byte) (any, error)) err
 	if err != nil {
 		a.Error = err.Error()
 	}
-	return c.Send(KindAnswer, a)
+	if err = c.Send(KindAnswer, a); err != nil && c.isCut() {
+		return nil
+	}
+	return err
+}
+
+// isCut reports whether the other process takes no more messages.
+func (c *Conn) isCut() bool {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	return c.failed != nil
 }
 
 // failCalls ends the calls that wait: no answer will come.

@@ -280,6 +280,26 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// What the other process has sent before it went is received, also after a call of it that cannot be answered any more.
+func TestLastWordAfterACall(t *testing.T) {
+	here, there := connected(t)
+	if err := errors.Join(here.Send(KindCall, Call{ID: 1, Op: "x"}), here.Send(KindAbort, Abort{Reason: "last word"})); err != nil {
+		t.Fatal(err)
+	}
+	here.EndReceive()
+	f, _, err := there.Receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := there.Answer(f, func(string, []byte) (any, error) { return 1, nil }); err != nil {
+		t.Errorf("a call that cannot be answered any more ends with %v", err)
+	}
+	var a Abort
+	if f, _, err := there.Receive(); err != nil || f.Kind != KindAbort || f.Decode(&a) != nil || a.Reason != "last word" {
+		t.Errorf("got message %d %s, %v", f.Kind, f.Payload, err)
+	}
+}
+
 // Bytes that are no frame end the connection with an error that says why.
 func TestMalformed(t *testing.T) {
 	for want, b := range map[string][]byte{

@@ -95,6 +95,8 @@ type WelcomeMessage struct {
 	Copy  string `json:"copy,omitempty"`
 	// Second: the new process uses the second set of names in the data directory.
 	Second bool `json:"second"`
+	// OwnPort: the function port is these processes' alone. Otherwise a supervisor such as systemd has it too, or the old process does not say.
+	OwnPort bool `json:"own_port,omitempty"`
 	// Canary: the old process knows that the new one is to be tried first.
 	Canary bool `json:"canary,omitempty"`
 	// Replicas is how many replicas versions have, by "name@version".

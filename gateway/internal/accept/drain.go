@@ -31,7 +31,7 @@ func (l *Listener) Drain() {
 		return
 	}
 	least := time.Time{}
-	if !l.cfg.Shared && l.refuseSYN() == nil {
+	if !l.shared.Load() && l.refuseSYN() == nil {
 		least = time.Now().Add(handshakes)
 	}
 	most := time.NewTimer(queued)

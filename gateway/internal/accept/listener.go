@@ -28,7 +28,7 @@ const (
 type Config struct {
 	// Connections is how many may be open at a time; 0: any number. Only Accept counts them, not what Pollable returns.
 	Connections int
-	// Shared says that another process may have the socket too, and accept from it later.
+	// Shared says that another process may have the socket too, and accept from it later. Own ends that.
 	Shared bool
 	// Report is told how many connections could not be accepted since the last report, and the newest reason. The goroutine that
 	// accepts calls it.
@@ -42,6 +42,7 @@ type Listener struct {
 	raw    syscall.RawConn
 	open   atomic.Int64
 	failed atomic.Uint64
+	shared atomic.Bool
 	ended  chan struct{}
 	end    sync.Once
 	// stopped: another process accepts.
@@ -76,6 +77,7 @@ func New(ln net.Listener, cfg Config) (*Listener, error) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
 	})
 	l := &Listener{Listener: ln, cfg: cfg, raw: raw, ended: make(chan struct{}), stopped: make(chan struct{}), events: -1}
+	l.shared.Store(cfg.Shared)
 	if l.reserve, err = openReserve(); err != nil {
 		return nil, fmt.Errorf("listen on %s: keep a descriptor in reserve: %w", ln.Addr(), err)
 	}
@@ -83,6 +85,9 @@ func New(ln net.Listener, cfg Config) (*Listener, error) {
 }
 
 func openReserve() (int, error) { return unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) }
+
+// Own says that after this process no other one accepts from the socket.
+func (l *Listener) Own() { l.shared.Store(false) }
 
 // Failed counts the connections that were not accepted, or closed at once.
 func (l *Listener) Failed() uint64 { return l.failed.Load() }

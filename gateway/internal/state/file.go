@@ -50,19 +50,30 @@ type fileStore struct {
 // OpenFile opens the store in the file at path and creates the file if there is none; its folder must exist. One process at a time may
 // hold the file. A file of an older format is converted to the current one. A file that is damaged, has a newer format or was made by
 // another program is refused and left unchanged.
-func OpenFile(path string) (Backend, error) {
+func OpenFile(path string) (Backend, error) { return openFile(path, (*fileStore).create) }
+
+// openExisting is OpenFile for a file that must be there.
+func openExisting(path string) (Backend, error) {
+	return openFile(path, func(f *fileStore) error {
+		_, err := os.Stat(f.path)
+		return err
+	})
+}
+
+// openFile opens a file, after ensure has made sure that it is there.
+func openFile(path string, ensure func(*fileStore) error) (Backend, error) {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
 	f := &fileStore{path: path, limits: defaultLimits}
 	rand.Read(f.writer[:])
-	if err := f.guard(f.open); err != nil {
+	if err := f.guard(func() error { return f.open(ensure) }); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-func (f *fileStore) open() error {
+func (f *fileStore) open(ensure func(*fileStore) error) error {
 	options := &bolt.Options{
 		Timeout:      fileLockTimeout,
 		FreelistType: bolt.FreelistMapType,
@@ -70,14 +81,18 @@ func (f *fileStore) open() error {
 		// a panic there, over a damaged file, could not be recovered.
 		NoFreelistSync: false,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			first := f.file == nil // bbolt opens a file again to copy it
+			if first {
+				flag &^= os.O_CREATE // ensure does that
+			}
 			file, err := os.OpenFile(name, flag, mode)
-			if f.file == nil { // bbolt opens a file again to copy it
+			if first {
 				f.file = file
 			}
 			return file, err
 		},
 	}
-	if err := f.create(); err != nil {
+	if err := ensure(f); err != nil {
 		return err
 	}
 	db, err := bolt.Open(f.path, 0o600, options)
@@ -412,7 +427,7 @@ func (f *fileStore) explain(err error) error {
 		return fmt.Errorf("%s: the store is closed: %w", f.path, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s cannot be created: its folder does not exist: %w", f.path, err)
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), strings.Contains(err.Error(), syscall.ENOSPC.Error()): // bbolt does not wrap it when it copies
 		return fmt.Errorf("%s: the disk is full: free some space: %w", f.path, err)
 	case errors.Is(err, syscall.EFBIG), strings.Contains(err.Error(), syscall.EFBIG.Error()): // bbolt does not wrap it
 		return fmt.Errorf("%s: the file has reached the limit on file sizes: raise the limit (ulimit -f): %w", f.path, err)

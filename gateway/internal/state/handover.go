@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 )
 
@@ -43,9 +44,13 @@ func OwnFile(path string) (*Handover, error) {
 	return h, nil
 }
 
-// AwaitFile is a Handover that begins with a copy of the file, which it closes when the file comes.
+// AwaitFile is a Handover that begins with a copy of the file, which it closes when the file comes. The copy must be there: the process that
+// has made it removes it when the handover is called off, and an empty one in its place would declare nothing.
 func AwaitFile(path, copied string) (*Handover, error) {
-	c, err := OpenFile(copied)
+	c, err := openExisting(copied)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: the process that has made this copy of the store has removed it, and hands nothing over: %w", copied, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,10 @@ package state
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -40,6 +43,26 @@ func names(t *testing.T, o Objects) (all []string) {
 		all = append(all, object.Name)
 	}
 	return all
+}
+
+// A copy that its maker has removed, because the handover was called off, is not replaced by an empty one.
+func TestHandoverOfARemovedCopy(t *testing.T) {
+	dir := t.TempDir()
+	owned(t, filepath.Join(dir, "state.db"))
+	copied := filepath.Join(dir, "copy.db")
+	if h, err := AwaitFile(filepath.Join(dir, "state.db"), copied); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a handover began with %v, %v: expected that there is no copy", h, err)
+	}
+	if _, err := os.Stat(copied); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is a copy now: %v", err)
+	}
+}
+
+// A disk without room for the copy is named as such.
+func TestCopyToAFullDisk(t *testing.T) {
+	if err := owned(t, filepath.Join(t.TempDir(), "state.db")).Copy("/dev/full"); err == nil || !strings.Contains(err.Error(), "the disk is full: free some space") {
+		t.Errorf("the copy failed with %v", err)
+	}
 }
 
 // A file goes from one gateway to the next: what was declared and learned in the old one, before and after the copy, is there, and so
