@@ -7,7 +7,7 @@ import "time"
 // ("equal jitter": Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015).
 type Backoff struct {
 	First, Max time.Duration
-	// Healthy is how long a replica must have been ready for its end to count as the first failure again.
+	// Healthy is how long a replica must have been ready for its end to count as the first failure again, unless it has answered a batch.
 	Healthy time.Duration
 	// After LongAfter consecutive failures the delay is Long, because the model is not being repaired; 0 means never.
 	LongAfter int

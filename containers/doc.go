@@ -25,9 +25,10 @@
 //     one event Started and then exactly one event Exited.
 //   - A replica that ends is restarted, also after exit code 0, as long as it is wanted. The delay doubles with each
 //     consecutive failure, from 100 ms to 30 s, half of it random ([Backoff]). It is five minutes after fifteen
-//     failures. A replica that was ready for half a minute starts again with the first delay. After three consecutive
-//     failures, or one that only a person can repair, such as a missing command, its state is Failed. It is still
-//     restarted, so a repaired model comes back without help.
+//     failures. A replica that was ready for half a minute, or has answered a batch, starts again with the first delay:
+//     a query that ends the process must not keep the model from all others. After three consecutive failures, or one
+//     that only a person can repair, such as a missing command, its state is Failed. It is still restarted, so a
+//     repaired model comes back without help.
 //   - A replica, or a launch, that was lost with a part of the runtime ([Lost]) is started again in the same way, and is not
 //     counted as a failure: it says nothing about the model.
 //   - Failures are remembered beyond a replica: a model that crashes, and was briefly not wanted, continues with its

@@ -53,6 +53,9 @@ type Config struct {
 	// Holding, if not nil, says how many queries a replica holds that may last: streams. SetCount then ends replicas that hold fewer first,
 	// and one that it ends has Grace again as long as it holds any. ending says that the replica is one of those: it should get no more.
 	Holding func(replica uint64, ending bool) int
+	// Served, if not nil, says whether a replica that has ended had answered a batch. Its end is then its first failure again. The owner
+	// may lock.
+	Served func(replica uint64) bool
 	// NextReplica numbers the launches; nil counts from 1. Numbers are never reused.
 	NextReplica func() uint64
 	// Logs receives the output of all replicas; nil makes one, which Close closes.

@@ -169,6 +169,37 @@ func TestCrashLoop(t *testing.T) {
 	})
 }
 
+// A replica that answered before it died has not failed in vain: queries that end the process now and then do not keep
+// the model away from the others. One that only became ready has.
+func TestOneThatServedStartsSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		served := false
+		h := newHarness(t, func(c *Config) { c.Served = func(uint64) bool { return served } })
+		h.count(1)
+		const ms = time.Millisecond
+		for i, step := range []struct {
+			served bool
+			delay  time.Duration
+			state  State
+		}{
+			{false, 75 * ms, BackingOff}, {false, 150 * ms, BackingOff}, {false, 300 * ms, Failed},
+			{true, 75 * ms, BackingOff}, {true, 75 * ms, BackingOff}, {true, 75 * ms, BackingOff}, {true, 75 * ms, BackingOff},
+			{false, 150 * ms, BackingOff},
+		} {
+			served = step.served
+			h.set.MarkReady(h.wantState(Running).Replica)
+			h.runtime.last().end(Exit{Code: 3})
+			synctest.Wait()
+			st := h.wantState(step.state)
+			if got := time.Until(st.NextAttempt); got != step.delay {
+				t.Errorf("end %d: the next attempt is in %v, expected %v", i+1, got, step.delay)
+			}
+			pass(time.Until(st.NextAttempt))
+		}
+		h.close()
+	})
+}
+
 func TestExitZeroIsRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, nil)

@@ -347,9 +347,14 @@ const sigKill = 9
 func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 	s := sl.set
 	lines := stderrOf(s.logs, l.replica)
+	served := s.cfg.Served != nil && s.cfg.Served(l.replica) // without the lock, because the owner may lock
 
 	s.mu.Lock()
 	asked := sl.stopped
+	healthy := l.healthy(out.exit.At)
+	if served {
+		healthy = max(healthy, s.cfg.Backoff.Healthy)
+	}
 	s.cfg.Counts.exits[l.cause(out.exit, asked)].Add(1)
 	ev := Event{Kind: Exited, Replica: l.replica, PID: sl.pid, Exit: out.exit, Asked: asked, Reason: out.exit.String()}
 	switch {
@@ -366,11 +371,11 @@ func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 	var delay time.Duration
 	if asked {
 		sl.setState(Stopping)
-		if !l.readyAt.IsZero() && out.exit.At.Sub(l.readyAt) >= s.cfg.Backoff.Healthy {
+		if healthy > 0 && healthy >= s.cfg.Backoff.Healthy {
 			s.failures = 0
 		}
 	} else {
-		delay = sl.failed(l, out)
+		delay = sl.failed(healthy, out)
 		ev.Next = sl.next
 	}
 	s.mu.Unlock()
@@ -386,15 +391,19 @@ func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 	return delay
 }
 
+// healthy is how long the attempt's replica had been ready; 0: it never was. The caller holds set.mu.
+func (l *attempt) healthy(end time.Time) time.Duration {
+	if l.readyAt.IsZero() {
+		return 0
+	}
+	return max(1, end.Sub(l.readyAt))
+}
+
 // failed counts the failure and computes the next attempt. A replica that was lost with a part of the runtime says
 // nothing about its model: that is no failure, and has a delay of its own so that it cannot repeat without a pause. The
 // caller holds set.mu.
-func (sl *slot) failed(l *attempt, out outcome) time.Duration {
+func (sl *slot) failed(healthy time.Duration, out outcome) (delay time.Duration) {
 	cfg := &sl.set.cfg
-	var healthy, delay time.Duration
-	if !l.readyAt.IsZero() {
-		healthy = max(1, out.exit.At.Sub(l.readyAt))
-	}
 	u := cfg.Rand()
 	sl.setState(BackingOff)
 	if out.exit.cause() == Lost {

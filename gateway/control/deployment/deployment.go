@@ -65,6 +65,7 @@ type launch struct {
 	began       time.Time
 	worker      worker.Replica // once it is connected and ready
 	ready       time.Time
+	served      bool // it is no longer connected, and had answered a batch
 	lastError   string
 	lastErrorAt time.Time
 }

@@ -124,6 +124,14 @@ func (d *Deployment) event(e containers.Event) {
 	}
 }
 
+// served is asked by the supervisor when a replica has ended. Whether its connection's end was noticed before is chance.
+func (d *Deployment) served(replica uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.launches[replica]
+	return l != nil && (l.served || l.worker != nil && l.worker.Stats().Batches > 0)
+}
+
 // exitText is how a process ended, with the last line that it wrote to stderr.
 func exitText(how string, lines []string) string {
 	if n := len(lines); n > 0 {
@@ -341,7 +349,7 @@ func (e events) Gone(r worker.Replica, end worker.End) {
 	delete(d.connected, r)
 	d.noteReservers()
 	if l := d.launches[id]; l != nil {
-		l.worker = nil
+		l.worker, l.served = nil, r.Stats().Batches > 0
 	}
 	d.mu.Unlock()
 	if d.streams != nil {

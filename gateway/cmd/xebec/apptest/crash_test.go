@@ -1,9 +1,11 @@
 package apptest
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 )
@@ -124,4 +126,33 @@ func TestPoisonQueryCostsItsOwnBatches(t *testing.T) {
 		t.Errorf("a poison query for a model without retries is answered by %v", a)
 	}
 	g.awaitModel("once", "1 replica ready, 1 restart", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 && restarts(m) == 1 })
+}
+
+// Queries that end the process come again and again, with others between them. Each costs one short restart: the delay
+// does not grow, because every replica has served.
+func TestDeadlyQueriesDoNotAddUp(t *testing.T) {
+	t.Parallel()
+	g := serve(t, "--config", manifest(t, testModel("m", nil), function("f", "m", "slo: 60s")))
+	for n := range 6 {
+		if a := g.raw("f", fmt.Sprint("fine ", n)); a.Status != 200 {
+			t.Fatalf("query %d is answered by %v: expected a prediction", n, a)
+		}
+		if a := g.raw("f", "die"); a.Code != "replica_lost" {
+			t.Fatalf("deadly query %d is answered by %v: expected replica_lost", n, a)
+		}
+	}
+	ends, longest := 0, 200*time.Millisecond // the query is tried twice, and the second replica has served nothing
+	for _, line := range strings.Split(g.must("logs", "m"), "\n") {
+		_, text, is := strings.Cut(line, "; next attempt in ")
+		if !is {
+			continue
+		}
+		ends++
+		if delay, err := time.ParseDuration(text); err != nil || delay > longest {
+			t.Errorf("%s: expected a delay of at most %v", line, longest)
+		}
+	}
+	if ends < 6 {
+		t.Errorf("%d replicas ended: expected one for each deadly query", ends)
+	}
 }
