@@ -157,13 +157,19 @@ func (r *reader) open(bare bool) *http1.Failure {
 
 var goOn = []byte("HTTP/1.1 100 Continue\r\n\r\n")
 
-// keep appends a part of the body. A chunked body takes memory as it comes.
+// keep appends a part of the body. A chunked body takes memory as it comes. In clear text it does not outgrow a small one while bodies of known
+// length wait for room: it would overtake them. One that has outgrown it goes on, since what it has taken would be in vain. Both end: it never waits, but
+// has room or is refused; and as none joins those that go on, those that wait get the room that these leave.
 func (r *reader) keep(part []byte) *http1.Failure {
 	have := 0
 	if r.body != nil {
 		have = len(r.body.bytes)
 	}
-	if need := have + len(part); r.body == nil || need > cap(r.body.bytes) {
+	need := have + len(part)
+	if r.own != nil && have <= quickBytes && need > quickBytes && r.loop.Bodies.Waiting() > 0 && r.parser.Head().Length < 0 {
+		return noRoom
+	}
+	if r.body == nil || need > cap(r.body.bytes) {
 		larger := r.loop.Bodies.grow(r.body, min(max(need, 2*have, firstChunkBytes), r.loop.Limits.BodyBytes))
 		if larger == nil {
 			return noRoom

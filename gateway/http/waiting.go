@@ -15,7 +15,8 @@ import (
 // are not starved by small ones. All wait equally long, so a large one delays those behind it by no more than its own time.
 //
 // All others take what room is there, or are refused: chunked and decoded bodies, whose size is not known before they have come; small
-// ones that have come as a whole; and those of connections that a goroutine reads all their life (TLS, HTTP/2, the admin port).
+// ones that have come as a whole; and those of connections that a goroutine reads all their life (TLS, HTTP/2, the admin port). A chunked body
+// in clear text is refused, too, when it outgrows a small one while others wait.
 
 const (
 	// roomWait is as long as Retry-After asks a client to wait. Objectives of queries are rarely longer, and a body that waited would hold

@@ -3,6 +3,7 @@ package http
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -462,5 +463,43 @@ func TestACallTakesRoomUntilItIsAnswered(t *testing.T) {
 	f.wait(func(n int) bool { return n == 0 })
 	if used := b.Used(); used != 0 {
 		t.Errorf("%d bytes are reserved at the end", used)
+	}
+}
+
+// A chunked body does not overtake those that wait, unless it is small. One that has begun goes on.
+func TestChunkedBodiesDoNotOvertake(t *testing.T) {
+	const room = 1 << 20
+	f := serve(t, querytest.Bytes, echoed, func(f *fixture) {
+		f.bodies = NewBodies(room)
+		f.bodies.turns.wait = time.Hour
+	})
+	head := "POST /f/predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n" + rawBody + "\r\n"
+	chunk := func(bytes int) string { return fmt.Sprintf("%x\r\n%s\r\n", bytes, strings.Repeat("x", bytes)) }
+	const end = "0\r\n\r\n"
+	begun, answers := f.raw()
+	io.WriteString(begun, head+chunk(quickBytes+1))
+	f.wait(func(int) bool { return f.bodies.Used() > quickBytes })
+
+	const left = 200_000
+	taken := room - left - int(f.bodies.Used())
+	f.bodies.Reserve(taken)
+	waits, last := f.raw()
+	go io.WriteString(waits, request("/f/predict", strings.Repeat("x", 300_000), rawBody))
+	f.waits(1)
+	for _, test := range []struct{ bytes, status int }{{quickBytes, 200}, {quickBytes + 1, 503}} {
+		c, r := f.raw()
+		go io.WriteString(c, head+chunk(10_000)+chunk(test.bytes-10_000)+end)
+		if status, _ := readAnswer(t, r); status != test.status {
+			t.Errorf("a chunked body of %d bytes while another one waits: %d, expected %d", test.bytes, status, test.status)
+		}
+		c.Close()
+	}
+	io.WriteString(begun, chunk(quickBytes)+end)
+	if status, _ := readAnswer(t, answers); status != 200 {
+		t.Errorf("a body that had begun: %d", status)
+	}
+	f.bodies.Return(taken)
+	if status, _ := readAnswer(t, last); status != 200 {
+		t.Errorf("the body that waited: %d", status)
 	}
 }
