@@ -55,6 +55,16 @@ func takeOverUntil(socket, step string) error {
 	return nil
 }
 
+// started is the process that the first upgrade has started.
+func (u *upgradable) started() (pid int) {
+	u.t.Helper()
+	_, rest, _ := strings.Cut(u.logText(), "started a process that is to take over")
+	if _, err := fmt.Sscanf(rest, "\t{\"process\": %d}", &pid); err != nil {
+		u.t.Fatalf("the log does not name the new process: %v", err)
+	}
+	return pid
+}
+
 // goesOn checks that the gateway serves, learns, and takes changes.
 func (u *upgradable) goesOn(name string) {
 	u.t.Helper()
@@ -98,11 +108,7 @@ func TestUpgradeNewProcessDies(t *testing.T) {
 		u.shut()
 		wait := u.upgrade()
 		u.logs("taking over: loading")
-		_, rest, _ := strings.Cut(u.logText(), "started a process that is to take over")
-		var pid int
-		if _, err := fmt.Sscanf(rest, "\t{\"process\": %d}", &pid); err != nil {
-			t.Fatalf("the log does not name the new process: %v", err)
-		}
+		pid := u.started()
 		kill(t, pid)
 		if r := wait(); r.status == 0 || !strings.Contains(r.err, strconv.Itoa(pid)) {
 			t.Errorf("an upgrade whose process was killed: status %d %s%s", r.status, r.out, r.err)
@@ -131,11 +137,7 @@ func TestUpgradeOldProcessDies(t *testing.T) {
 		u.shut()
 		wait := u.upgrade()
 		u.logs("taking over: loading")
-		_, rest, _ := strings.Cut(u.logText(), "started a process that is to take over")
-		if _, err := fmt.Sscanf(rest, "\t{\"process\": %d}", &u.pid); err != nil {
-			t.Fatalf("the log does not name the new process: %v", err)
-		}
-		u.ended = true
+		u.pid, u.ended = u.started(), true
 		_ = syscall.Kill(u.cmd.Process.Pid, syscall.SIGKILL)
 		<-u.exited
 		wait()
@@ -149,6 +151,59 @@ func TestUpgradeOldProcessDies(t *testing.T) {
 			t.Errorf("an upgrade of the process that went on alone: status %d %s%s", r.status, r.out, r.err)
 		}
 	})
+}
+
+// The old process is killed after the new one has said that it is ready and before it serves: while it has the store, or when it is letting the store go. The new
+// one takes the store, with what was learned, and serves.
+func TestUpgradeOldProcessDiesAtTheCommitPoint(t *testing.T) {
+	t.Parallel()
+	for name, letsGo := range map[string]bool{"with the store": false, "without the store": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := serveUpgradable(t)
+			id := *u.ask("f", 7, "").QueryID
+			if _, said := u.tell("f", `{"query_id":%d,"label":7}`, id); said.Status != "counted" {
+				t.Fatalf("feedback is answered by %+v", said)
+			}
+			u.awaitLearned("f", "the feedback is stored", func(p api.PolicyStatus) bool { return p.Store.Pending == 0 })
+			u.shut()
+			wait := u.upgrade()
+			u.logs("taking over: loading")
+			before, next := u.cmd.Process.Pid, u.started()
+			signal := func(pid int, s syscall.Signal) {
+				t.Helper()
+				if err := syscall.Kill(pid, s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Cleanup(func() { _ = syscall.Kill(next, syscall.SIGCONT) })
+			signal(before, syscall.SIGSTOP) // it answers nothing: the new process loads, says that it is ready, and waits
+			u.open()
+			u.logs("taking over: loaded")
+			// The message that it is ready follows the line. The two run in turn, so that the old process has read it, and the new one no answer.
+			for released := !letsGo; !released; {
+				signal(next, syscall.SIGSTOP)
+				signal(before, syscall.SIGCONT)
+				s := u.describedUpgrade()
+				if released = s != nil && s.Step == api.UpgradeCommitting; !released {
+					signal(before, syscall.SIGSTOP)
+					signal(next, syscall.SIGCONT)
+				}
+			}
+			u.pid, u.ended = next, true
+			signal(before, syscall.SIGKILL)
+			<-u.exited
+			signal(next, syscall.SIGCONT)
+			wait()
+			u.client.CloseIdleConnections()
+			u.await("the new process to serve", answers(u.gateway, "g", 7, "right@1"))
+			u.goesOn("after")
+			u.awaitLearned("f", "both feedbacks", func(p api.PolicyStatus) bool { return p.Candidates[1].Count > 1.9 && p.Candidates[1].Count < 2 })
+			if r := u.upgrade()(); r.status != 0 {
+				t.Errorf("an upgrade of the process that went on alone: status %d %s%s", r.status, r.out, r.err)
+			}
+		})
+	}
 }
 
 // Either process is killed after the new one has begun to serve, while the old one answers its last request. The new one needs the old one
