@@ -1,6 +1,7 @@
 package http
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"sync"
@@ -38,8 +39,9 @@ type Edge struct {
 	// HTTP2 serves connections that begin with HTTP/2's preface; nil: they are refused.
 	HTTP2 func(suite.Core) *h2.Server
 
-	loop      *loop        // what New has made
-	answering atomic.Int64 // requests whose handler has not returned, or whose answer Hertz still writes
+	loop      *loop         // what New has made
+	lingers   time.Duration // lingerTime, except in tests
+	answering atomic.Int64  // requests whose handler has not returned, or whose answer Hertz still writes
 }
 
 // New implements suite.ServerFactory.
@@ -152,10 +154,23 @@ func (r *reader) conclude() bool {
 		rc.Response.Header.SetCanonical(connection, keepsAlive)
 	}
 	rc.Response.SkipBody = rc.Response.SkipBody || rc.Request.Header.IsHead()
+	var ok bool
 	if w := rc.Response.GetHijackWriter(); w != nil { // the handler has written the answer, or will
-		return w.Finalize() == nil && r.conn.Flush() == nil && !closing
+		ok = w.Finalize() == nil && r.conn.Flush() == nil
+	} else {
+		ok = r.write(held) == nil
 	}
-	return r.write(held) == nil && !closing
+	r.lingers = ok && closing && !h.Close && r.own != nil
+	return ok && !closing
+}
+
+// leave lets the client take an answer that ends the connection although the client has not asked for that: it may have sent more.
+func (r *reader) leave() {
+	if r.lingers {
+		r.lingers = false
+		r.dropBody()
+		r.linger()
+	}
 }
 
 var connection, closes, keepsAlive = []byte("Connection"), []byte("close"), []byte("keep-alive")
@@ -214,9 +229,9 @@ func (r *reader) refuse(f *http1.Failure) {
 
 const (
 	retryAfterSeconds = 1
-	// lingerTime and lingerBytes bound how long a refused request is read on.
-	lingerTime  = time.Second //xebec:limit how long the rest of a refused request is read and dropped
-	lingerBytes = 256 << 10   //xebec:limit how much of a refused request is read and dropped
+	// lingerTime and lingerBytes bound how long a connection is read on after its last answer.
+	lingerTime  = time.Second //xebec:limit how long what follows a refused request, or the last one of a connection, is read and dropped
+	lingerBytes = 256 << 10   //xebec:limit how much of what follows a refused request, or the last one of a connection, is read and dropped
 )
 
 // linger drops what still comes: closing with unread bytes would reset the connection, and the client might never see the
@@ -225,7 +240,7 @@ func (r *reader) linger() {
 	if r.own != nil {
 		r.own.EndWriting()
 	}
-	end := time.Now().Add(lingerTime)
+	end := time.Now().Add(cmp.Or(r.loop.lingers, lingerTime))
 	for dropped := 0; dropped < lingerBytes; {
 		left := time.Until(end)
 		if left <= 0 || r.conn.SetReadTimeout(left) != nil {

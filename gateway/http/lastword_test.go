@@ -99,6 +99,28 @@ func TestAConnectionInUseClosesWithAnAnswer(t *testing.T) {
 	}
 }
 
+// A client that has sent more than the request with which its connection closes is not reset: it can take the answer, and sees the end.
+func TestWhatFollowsTheLastRequestIsDropped(t *testing.T) {
+	f := serve(t, querytest.Floats4, querytest.Sum, lastWords, func(f *fixture) { f.lingers = longTime })
+	ask := request("/f/predict", `{"input":[1,2,3,4]}`)
+	c, r := f.raw()
+	askOn(t, c, r, ask)
+	ended := f.ending()
+	if !askOn(t, c, r, ask+ask) {
+		t.Fatal("the answer does not close the connection")
+	}
+	for range 3 { // the second would fail if the first had met a closed socket
+		if _, err := io.WriteString(c, ask); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
+		t.Errorf("the connection ends with %q, %v", rest, err)
+	}
+	c.Close()
+	ended()
+}
+
 // A request of which a part has come when the server begins to end is received and answered. A quiet connection is closed.
 func TestARequestOnItsWayIsAnsweredAtTheEnd(t *testing.T) {
 	body := `{"input":[1,2,3,4]}` + strings.Repeat(" ", 1<<20)

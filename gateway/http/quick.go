@@ -307,8 +307,9 @@ func (c *conn) work(r *reader, at stage, f *http1.Failure) {
 		return
 	}
 	c.awaitWritten()
-	_ = c.Close()
 	r.abandonBody()
+	r.leave()
+	_ = c.Close()
 	r.free() // with the body, before the connection is forgotten
 	c.Leave()
 }

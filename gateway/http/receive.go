@@ -22,16 +22,17 @@ const (
 
 // reader reads the requests of one connection.
 type reader struct {
-	loop   *loop
-	conn   network.Conn
-	own    *conn // nil with TLS and on the admin port
-	rc     *app.RequestContext
-	parser http1.Parser
-	body   *body // of the request, in Hertz's context too
-	target []byte
-	filled bool // Hertz's context has the head
-	placed bool // the poller reads the next part of the body to its place
-	parked bool // the goroutine that has the connection returns it, because the body waits for room
+	loop    *loop
+	conn    network.Conn
+	own     *conn // nil with TLS and on the admin port
+	rc      *app.RequestContext
+	parser  http1.Parser
+	body    *body // of the request, in Hertz's context too
+	target  []byte
+	filled  bool // Hertz's context has the head
+	placed  bool // the poller reads the next part of the body to its place
+	lingers bool // the last answer ends the connection, and the client may not have expected that
+	parked  bool // the goroutine that has the connection returns it, because the body waits for room
 	// laidUntil is how long the body may lie in a worker's memory before it is complete.
 	laidUntil api.Nanos
 }

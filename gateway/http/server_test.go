@@ -53,6 +53,7 @@ type fixture struct {
 	dialects    []dialect.Dialect // beside those of a gateway
 	now         func() api.Nanos  // the path's clock
 	lastWord    time.Duration     // 0: next to none
+	lingers     time.Duration     // 0: as usual
 	once        sync.Once
 }
 
@@ -97,6 +98,7 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 	if f.s, err = New(Config{Path: f.p, Listener: ln, Limits: limits, Dialects: append(dialects(), f.dialects...), Ready: ready, Reply: f.reply, Panicked: f.panicked, Bodies: f.bodies, AllowedHosts: f.hosts, TLS: f.tls}); err != nil {
 		t.Fatal(err)
 	}
+	f.s.edge.lingers = f.lingers
 	f.s.lastWord = max(f.lastWord, time.Millisecond)
 	go f.s.Serve()
 	t.Cleanup(func() {
