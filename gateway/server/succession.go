@@ -18,6 +18,8 @@ const (
 	firstMessageWithin = 10 * time.Second //xebec:limit time from connecting to the control socket to the first message
 	// maxControl bounds the connections to the control socket. There is one takeover at a time; others are told so.
 	maxControl = 8 //xebec:limit connections to the control socket
+	// controlAgain is the pause after a connection to the control socket that could not be accepted.
+	controlAgain = 100 * time.Millisecond
 )
 
 // errSuperseded refuses what is asked between the commit point and the close of the control socket.
@@ -79,14 +81,24 @@ func (s *Server) listenForSuccessor() error {
 	su.ln = ln
 	slots := make(chan struct{}, maxControl)
 	su.running.Go(func() {
+		failing := false
 		for {
 			c, err := ln.AcceptUnix()
-			if err != nil {
-				if !errors.Is(err, net.ErrClosed) {
-					s.log.Warn("the control socket is closed: this gateway cannot be taken over", zap.Error(err))
-				}
+			switch {
+			case errors.Is(err, net.ErrClosed):
 				return
+			case err != nil: // mostly there is no descriptor left, which passes
+				if !failing {
+					s.log.Warn("this gateway cannot be taken over now: its control socket is tried again; raise the limit of open files (ulimit -n, LimitNOFILE) if there are too few", zap.Error(err))
+				}
+				failing = true
+				select {
+				case <-time.After(controlAgain):
+				case <-su.stopping:
+				}
+				continue
 			}
+			failing = false
 			select {
 			case slots <- struct{}{}:
 			default:
