@@ -388,6 +388,11 @@ func (r *Replica) grantBytes(e *entry) uint64 {
 	if !fixed {
 		n = uint64(float64(e.count)*(r.outGuess+64)) + 1024
 		n = min(n, r.hub.cfg.MaxSegmentBytes/4)
+		if r.mode&wire.ModeStreams != 0 {
+			// A stream that is silent keeps its grant. The grants of all places take a quarter of the segment, so that larger outputs of others have
+			// room (NEED_MORE): segments do not grow before each stream in the worker's turn has answered.
+			n = min(n, uint64(len(r.gen.b.Bytes()))/4/uint64(r.depth))
+		}
 	}
 	return max(n, minGrant)
 }

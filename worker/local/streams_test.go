@@ -322,6 +322,31 @@ func TestSegmentsGrowBetweenTurns(t *testing.T) {
 	})
 }
 
+// Streams that are silent after large outputs leave room in the segment for the outputs of others: new segments would wait for all of them.
+func TestSilentStreamsLeaveRoom(t *testing.T) {
+	each(t, func(t *testing.T, g *workertest.Hub, capabilities uint32) {
+		s, w := streaming(t, g, capabilities)
+		large := strings.Repeat("x", len(w.B.Bytes())/5)
+		for range w.Concurrency {
+			r := newReader()
+			close(r.full)
+			begin(s, "a", r)
+			req := wantKind(t, w.Next(), wire.KindPredict)
+			if req.OutCap < uint64(len(large)) {
+				res := workertest.Answer(req)
+				res.Status, res.Need, res.Count = wire.StatusNeedMore, uint64(len(large)+1024), 1
+				w.Respond(res)
+				req = wantKind(t, w.Next(), wire.KindGrant)
+			}
+			outputs(w, req, wire.StatusMore, large)
+			receive(t, r.opened).Resume() // its turn is the worker's, which is silent
+			wantKind(t, w.Next(), wire.KindGrant)
+		}
+		w.Close()
+		s.End()
+	})
+}
+
 // How a stream may end.
 func TestEndsOfStreams(t *testing.T) {
 	each(t, func(t *testing.T, g *workertest.Hub, capabilities uint32) {
