@@ -161,6 +161,7 @@ func (x *exchange) Refuses(call *dialect.Call) bool { return x.server.noRoomFor(
 func (x *exchange) Reply(call *dialect.Call) {
 	if f := call.Flow(); f != nil {
 		x.pipe = newPipe(f, call.Answer.Body)
+		freeFirst(&call.Answer)
 		call.SetSink(x.pipe)
 	}
 	x.done <- struct{}{}

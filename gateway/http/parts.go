@@ -40,6 +40,7 @@ func (c *conn) replyInParts(call *dialect.Call, f dialect.Flow) {
 	a.Wire = c.server.appendHead(a.Wire[:0], call, coding.Identity, nil)
 	p.mu.Lock()
 	p.rest = appendChunk(append(p.rest, a.Wire...), a.Body)
+	freeFirst(a)
 	room := p.pushLocked()
 	gone := p.gone
 	if room {
@@ -53,6 +54,16 @@ func (c *conn) replyInParts(call *dialect.Call, f dialect.Flow) {
 		f.Room()
 	}
 }
+
+// freeFirst gives up the first part of an answer, after it was copied, if it is large: the call holds its answer until the end of the stream.
+func freeFirst(a *dialect.Answer) {
+	if cap(a.Body) > maxHeldPart {
+		a.Body = nil
+	}
+}
+
+// maxHeldPart is how much memory for a part stays with an answer in parts after it was sent.
+const maxHeldPart = 16 << 10
 
 // appendChunk appends a chunk (RFC 9112, section 7.1). An empty one would be the last.
 func appendChunk(dst, p []byte) []byte {
@@ -74,7 +85,9 @@ func (p *parts) pushLocked() bool {
 		return false
 	}
 	if n == len(p.rest) {
-		p.rest = p.rest[:0]
+		if p.rest = p.rest[:0]; cap(p.rest) > maxHeldPart {
+			p.rest = nil
+		}
 		return true
 	}
 	p.rest = p.rest[:copy(p.rest, p.rest[n:])]

@@ -81,6 +81,22 @@ func (q *Query) Reason() string {
 // Streams reports whether the request's stream gets the outputs after the first one. Otherwise there is nothing after it.
 func (q *Query) Streams() bool { return q.streams }
 
+// FreeOutputs gives up large outputs of a query that streams. Otherwise its first output would be held until the end of the stream, however long
+// ago the client has read it. Its owner calls it when it has rendered them, in Deliver. Outputs that will be compared with those of shadows stay.
+func (q *Query) FreeOutputs() {
+	if !q.streams || len(q.members) != 1 {
+		return
+	}
+	for i := range q.Outputs {
+		if v := &q.Outputs[i]; cap(v.Data) > maxHeldOutput {
+			v.Data = nil
+		}
+	}
+}
+
+// maxHeldOutput is how much memory for each of the first outputs stays with a stream.
+const maxHeldOutput = 16 << 10
+
 // Parts groups the candidates of a query by their results.
 type Parts struct {
 	// Answered have made a prediction. Late had none at the deadline, or no replica to evaluate the query. Failed have

@@ -168,6 +168,7 @@ func (c *call) Deliver() {
 		c.Call.Deliver()
 		return
 	}
+	c.Query(0).FreeOutputs()
 	f.mu.Lock()
 	parts := c.Flow() != nil
 	if !parts && !f.ended && f.code == api.OK {

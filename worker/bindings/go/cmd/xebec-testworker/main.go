@@ -27,7 +27,7 @@
 //	out:T      sends the output T
 //	count:N    sends the outputs 0 to N-1
 //	big:N      sends an output of N bytes
-//	forever    sends outputs until no more is wanted
+//	forever    sends outputs of one byte until no more is wanted; forever:N, of N bytes
 //	hang       waits until no more is wanted
 //	wait:PATH  reads the file PATH to its end
 //	ends:PATH  makes the file PATH, or opens the FIFO, when the stream has ended, however it ends

@@ -61,8 +61,14 @@ func (m *model) step(ctx context.Context, b *xebec.Batch, word, rest string) (en
 		}
 		return false, m.send(b, bytes.Repeat([]byte{'x'}, n))
 	case "forever":
+		n := 1
+		if rest != "" {
+			if n, err = strconv.Atoi(rest); err != nil {
+				return true, err
+			}
+		}
 		for err == nil {
-			err = m.send(b, []byte{'x'})
+			err = m.send(b, bytes.Repeat([]byte{'x'}, n))
 		}
 		return true, err
 	case "wait":
