@@ -1,0 +1,42 @@
+package apptest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/xebec-serving/xebec/gateway/internal/state/redistest"
+)
+
+// A cycle of calls that no declaration showed: one gateway has a model from a watched directory, which its store does not have, and another gateway
+// with the same store declares the model that closes the cycle. Its own declarations show none, so it accepts. On the first gateway a call that would
+// ask a model that waits for it ends at once, with the code cycle, and so does the query through the other model.
+func TestACycleOfTwoSources(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	redis := redistest.Start(t, redistest.Config{})
+	watched := filepath.Join(newDir(t), "models")
+	b := filepath.Join(watched, "b", "1")
+	if err := os.MkdirAll(b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.TrimPrefix(pythonModel(t, b, "b", callsProgram, "calls: [a]", uncached), "\n---\n")
+	writeFile(t, b, "xebec.yaml", strings.Replace(text, "dir: "+b+"\n", "", 1))
+	g := serve(t, "--python", python(t), "--store", redis.URL(), "--models", watched, "--models-interval", often)
+	g.awaitReplicas("b", 1)
+	other := serve(t, "--python", python(t), "--store", redis.URL())
+
+	other.apply(pythonModel(t, dir, "a", callsProgram, "calls: [b]", uncached), function("a", "a", "slo: 60s"))
+	g.awaitReplicas("a", 1)
+	const query = `xebec.call("b", b"xebec.call('a', b'1')").decode()`
+	want := `["a", "cycle", "call of 'a': a calls b calls a: a model cannot wait for itself (cycle)"]`
+	if a := g.raw("a", query); !a.predicted() || a.text() != want {
+		t.Errorf("a calls b, which calls a: %v\n got %s\nwant %s", a, a.text(), want)
+	}
+	if a := g.raw("a", `xebec.call("b", b"1 + 1").decode()`); !a.predicted() || a.text() != "2" {
+		t.Errorf("a call of b that calls nothing: %v %s", a, a.text())
+	}
+	// From now on the gateway knows the cycle, and a declaration that has no part in it is accepted.
+	g.apply(pythonModel(t, dir, "c", callsProgram, uncached), function("c", "c"))
+}
