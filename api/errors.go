@@ -23,8 +23,8 @@ const (
 	ModelError
 	// BadOutput: the model returned outputs of the wrong number, type or shape. See "Last error" in "xebec describe model".
 	BadOutput
-	// ReplicaLost: the replica died while it evaluated the query, and the retry failed the same way or the model has
-	// retry: false. The query may be the cause: see "xebec logs".
+	// ReplicaLost: the replica died while it evaluated the query. The process ended itself while it had no other query, the
+	// retry failed the same way, or the model has retry: false. The query may be the cause: see "xebec logs".
 	ReplicaLost
 	// TooLarge: the query or its output does not fit into a batch. Raise batching.max_bytes or send less. Nothing above
 	// 1 GiB fits.

@@ -63,6 +63,23 @@ func TestBackoffBounds(t *testing.T) {
 	})
 }
 
+// A process has ended itself unless a signal from outside, or the loss of a part of the runtime, has ended it.
+func TestExitOwn(t *testing.T) {
+	for _, tc := range []struct {
+		exit Exit
+		own  bool
+	}{
+		{Exit{}, true}, {Exit{Code: 3}, true}, {Exit{Code: -1, Signal: 11}, true}, {Exit{Code: 139}, true}, {Exit{Code: -1, Signal: 6}, true},
+		{Exit{Code: -1, Signal: 9, Cause: OutOfMemory, Reason: "it exceeded its limit"}, true},
+		{Exit{Code: -1, Signal: 9}, false}, {Exit{Code: -1, Signal: 15}, false}, {Exit{Code: 137}, false}, {Exit{Code: 143}, false},
+		{Exit{Code: -1, Cause: Lost, Reason: "lost"}, false}, {Exit{Code: -1, Reason: "could not be started"}, false},
+	} {
+		if own := tc.exit.Own(); own != tc.own {
+			t.Errorf("%+v: own %v, expected %v", tc.exit, own, tc.own)
+		}
+	}
+}
+
 func TestExitWords(t *testing.T) {
 	for want, exit := range map[string]Exit{
 		"exited with code 0": {},

@@ -22,6 +22,19 @@ var signals = map[int][2]string{
 	31: {"SIGSYS", "a system call that is forbidden here"},
 }
 
+// ownSignals are those that code brings upon its own process.
+var ownSignals = map[int]bool{4: true, 5: true, 6: true, 7: true, 8: true, 11: true, 24: true, 25: true, 31: true}
+
+// Own reports whether the process ended itself: by an exit, by a fault in its code, or by exceeding its own limit of
+// memory. SIGKILL may be the kernel's, when the machine's memory runs out, or a person's.
+func (e Exit) Own() bool {
+	signal := e.Signal
+	if signal == 0 && signals[e.Code-128][0] != "" { // from a shell
+		signal = e.Code - 128
+	}
+	return e.Cause == OutOfMemory || e.Cause == 0 && e.Reason == "" && (signal == 0 || ownSignals[signal])
+}
+
 // String describes how the replica ended: a clause without a full stop.
 func (e Exit) String() string {
 	switch {

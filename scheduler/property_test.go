@@ -48,6 +48,7 @@ type queryPair struct {
 	answered bool
 	released bool
 	lost     int  // times that a replica died on it
+	culprit  bool // a replica crashed on it, and had begun nothing else
 	lastTry  bool // a replica died on it alone, after or while it was in a batch with others
 	batch    *outBatch
 	second   *outBatch // the batch of its second copy, sent while the first was in flight
@@ -252,9 +253,10 @@ func (w *world) replicaGone(t *rapid.T) {
 		upTo = r.out[begun-1].id
 	}
 	var lost []*queryPair
+	twins := false
 	for len(r.out) > 0 {
 		if r.out[0].id <= upTo {
-			lost = append(lost, r.out[0].queries...)
+			lost, twins = append(lost, r.out[0].queries...), twins || r.out[0].hedge
 			for _, tw := range r.out[0].queries {
 				tw.lastTry = tw.lastTry || r.out[0].alone || r.out[0].hedge && len(r.out[0].queries) == 1
 			}
@@ -267,14 +269,26 @@ func (w *world) replicaGone(t *rapid.T) {
 			break
 		}
 	}
-	w.both(func(m *Machine) { m.ReplicaGone(w.now, r.id, func(id uint64) bool { return id <= upTo }) })
+	crashed := rapid.Bool().Draw(t, "crashed")
+	w.both(func(m *Machine) {
+		begun := func(id uint64) bool { return id <= upTo }
+		if m.HasCulprit(w.now, r.id, begun) && (len(lost) != 1 || !w.cfg.Retry) {
+			t.Fatalf("%d queries had begun on replica %d, and one of them is its culprit", len(lost), r.id)
+		}
+		if crashed {
+			m.ReplicaCrashed(w.now, r.id, begun)
+		} else {
+			m.ReplicaGone(w.now, r.id, begun)
+		}
+	})
 	for _, tw := range lost {
 		tw.lost++
+		tw.culprit = tw.culprit || crashed && len(lost) == 1 && !twins
 	}
 	w.settle(t)
 	for _, tw := range lost {
 		// One that was sent twice may have been lost twice with others, and is still owed a batch of its own.
-		if over := tw.lost > 2 || tw.lost > 1 && tw.lastTry || !w.cfg.Retry; over && !tw.released && tw.batch == nil && tw.second == nil {
+		if over := tw.lost > 2 || tw.lost > 1 && tw.lastTry || tw.culprit || !w.cfg.Retry; over && !tw.released && tw.batch == nil && tw.second == nil {
 			t.Fatalf("%s was lost %d times (retry %v) and was not released", tw.name, tw.lost, w.cfg.Retry)
 		}
 	}

@@ -55,6 +55,7 @@ type flight struct {
 	hedge   bool // its items are twins of another batch's
 	hedged  bool // twins of its items have been sent
 	flows   bool // a stream that has had its first output
+	lost    bool // its replica died after it had begun
 }
 
 // size is how many queries predict sees.
@@ -331,6 +332,47 @@ func (m *Machine) SendFailed(now api.Nanos, id ReplicaID, batch uint64, err erro
 // ReplicaGone reports that the replica has died or was stopped. begun says of an outstanding batch whether the replica
 // had begun it; nil means that it had begun all of them. begun is called only during ReplicaGone.
 func (m *Machine) ReplicaGone(now api.Nanos, id ReplicaID, begun func(batch uint64) bool) {
+	m.replicaGone(now, id, begun, false)
+}
+
+// ReplicaCrashed is ReplicaGone of a replica that nothing outside has ended. If it was evaluating one query alone, that
+// query has ended it, and would end the next one: it is not tried again.
+func (m *Machine) ReplicaCrashed(now api.Nanos, id ReplicaID, begun func(batch uint64) bool) {
+	m.replicaGone(now, id, begun, true)
+}
+
+// HasCulprit reports whether it matters how a replica that is about to be reported gone has ended: whether
+// [Machine.ReplicaCrashed] differs from [Machine.ReplicaGone]. If so, the replica gets no more batches.
+func (m *Machine) HasCulprit(now api.Nanos, id ReplicaID, begun func(batch uint64) bool) bool {
+	r := m.byID[id]
+	if r == nil || !m.cfg.Retry {
+		return false
+	}
+	it := r.culprit(begun)
+	if it == nil || it.answered || it.retried {
+		return false
+	}
+	m.ReplicaDrain(now, id)
+	return true
+}
+
+// culprit is the query that r was evaluating, if it was evaluating only one. It notes for each batch whether it was begun.
+// What it means that a twin's replica has ended, twinBatchEnded says.
+func (r *replica) culprit(begun func(batch uint64) bool) (it *Item) {
+	items := 0
+	for _, fl := range r.flights {
+		if fl.lost = begun == nil || begun(fl.batch.ID); fl.lost {
+			items += len(fl.items)
+			it = fl.items[0]
+		}
+	}
+	if items != 1 || it.twinOf != nil {
+		return nil
+	}
+	return it
+}
+
+func (m *Machine) replicaGone(now api.Nanos, id ReplicaID, begun func(batch uint64) bool, crashed bool) {
 	m.tick(now)
 	m.noteChange()
 	r := m.byID[id]
@@ -349,9 +391,13 @@ func (m *Machine) ReplicaGone(now api.Nanos, id ReplicaID, begun func(batch uint
 			break
 		}
 	}
+	culprit := r.culprit(begun)
+	if crashed && culprit != nil {
+		culprit.retried = true // this was its only try: no other query can have ended the replica
+	}
 	for _, fl := range r.flights {
 		how := notBegun
-		if begun == nil || begun(fl.batch.ID) {
+		if fl.lost {
 			how = lost
 		}
 		m.batchEnded(fl, how, api.ReplicaLost)

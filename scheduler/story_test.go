@@ -178,7 +178,9 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 	case "send-fails":
 		s.m.SendFailed(s.now, id(), s.takeSent(id(), uint64(num("batch", 0))).id, api.Errorf(code(t, d, set["code"]), "failed by the transcript"))
 	case "gone":
-		s.gone(id(), set["begun"])
+		s.gone(id(), set["begun"], s.m.ReplicaGone)
+	case "crashes":
+		s.gone(id(), set["begun"], s.m.ReplicaCrashed)
 	case "drain":
 		s.m.ReplicaDrain(s.now, id())
 	case "cancel":
@@ -257,14 +259,14 @@ func (s *story) done(id ReplicaID, batch uint64, c api.Code) {
 	s.m.BatchDone(s.now, id, &api.BatchResult{ID: b.id, Code: c, EvalNanos: int64(s.now - b.at)})
 }
 
-func (s *story) gone(id ReplicaID, begun string) {
+func (s *story) gone(id ReplicaID, begun string, report func(api.Nanos, ReplicaID, func(uint64) bool)) {
 	delete(s.sent, id)
 	switch begun {
 	case "", "all":
-		s.m.ReplicaGone(s.now, id, nil)
+		report(s.now, id, nil)
 	default:
 		list := strings.Split(begun, ",")
-		s.m.ReplicaGone(s.now, id, func(batch uint64) bool { return slices.Contains(list, fmt.Sprint(batch)) })
+		report(s.now, id, func(batch uint64) bool { return slices.Contains(list, fmt.Sprint(batch)) })
 	}
 }
 

@@ -165,7 +165,7 @@ func TestPredictionsOverATransportInMemory(t *testing.T) {
 	}
 }
 
-// A worker that dies in a batch is replaced and its query tried again. A worker that asks to leave is drained.
+// A worker that exits on a query that it has alone is replaced, and the query is lost. A worker that asks to leave is drained.
 func TestLossOfReplicasOverATransportInMemory(t *testing.T) {
 	var mu sync.Mutex
 	dies := true
@@ -180,6 +180,9 @@ func TestLossOfReplicasOverATransportInMemory(t *testing.T) {
 	}}})
 	mustApply(t, s, model+patient)
 	until(t, "1 serves", serves(s, "1"))
+	if status, text := post(t, addr, "/f/predict", `{"input":[1,2,3,4]}`); status != 502 || !strings.Contains(text, "replica_lost") {
+		t.Errorf("%d %s: expected 502 replica_lost", status, text)
+	}
 	if got, _ := answer(t, addr, `{"input":[1,2,3,4]}`); got != 10 {
 		t.Errorf("output %d, expected 10 of the worker that replaced the dead one", got)
 	}

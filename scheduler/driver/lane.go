@@ -224,6 +224,13 @@ func (l *Lane) DrainReplica(id scheduler.ReplicaID, done func()) {
 	}
 }
 
+// HasCulprit reports whether it matters how a replica that is about to be reported gone has ended. See [scheduler.Machine.HasCulprit].
+func (l *Lane) HasCulprit(id scheduler.ReplicaID, begun func(batch uint64) bool) (has bool) {
+	l.mu.Lock()
+	l.round(func(now api.Nanos) { has = l.machine.HasCulprit(now, id, begun) })
+	return has
+}
+
 // Close ends everything that waits, and every query that arrives later, with code (ShuttingDown or ModelRemoved).
 // Batches in flight end by themselves: wait for Snapshot's Held to become 0, or for DrainReplica.
 func (l *Lane) Close(code api.Code) {

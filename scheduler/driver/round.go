@@ -16,6 +16,7 @@ type report struct {
 	at      api.Nanos
 	replica scheduler.ReplicaID
 	gone    bool
+	crashed bool
 	flows   bool // the first output of the batch result.ID
 	begun   func(batch uint64) bool
 	result  api.BatchResult
@@ -46,6 +47,13 @@ func (l *Lane) FirstOutput(id scheduler.ReplicaID, batch uint64, evalNanos int64
 func (l *Lane) ReplicaGone(id scheduler.ReplicaID, begun func(batch uint64) bool) {
 	r := reportPool.Get().(*report)
 	r.at, r.replica, r.gone, r.begun = l.clock.Now(), id, true, begun
+	l.report(r)
+}
+
+// ReplicaCrashed is ReplicaGone of a replica that nothing outside has ended. See [scheduler.Machine.ReplicaCrashed].
+func (l *Lane) ReplicaCrashed(id scheduler.ReplicaID, begun func(batch uint64) bool) {
+	r := reportPool.Get().(*report)
+	r.at, r.replica, r.gone, r.crashed, r.begun = l.clock.Now(), id, true, true, begun
 	l.report(r)
 }
 
@@ -160,6 +168,9 @@ func (l *Lane) takeReports() {
 		switch {
 		case r.flows:
 			l.machine.FirstOutput(r.at, r.replica, r.result.ID, r.result.EvalNanos)
+		case r.gone && r.crashed:
+			l.machine.ReplicaCrashed(r.at, r.replica, r.begun)
+			l.gone = append(l.gone, r.replica)
 		case r.gone:
 			l.machine.ReplicaGone(r.at, r.replica, r.begun)
 			l.gone = append(l.gone, r.replica)

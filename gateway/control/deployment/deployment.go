@@ -49,6 +49,7 @@ type Deployment struct {
 	// connected has the workers that the lane has; the value says whether one is leaving, and counts as ready no more. It is
 	// separate from launches because the end of a process and the end of its connection are reported in either order.
 	connected map[worker.Replica]bool
+	passing   map[uint64]*passing // by replica: those of connected, and those whose process has not ended yet
 	// reservers are those of connected that can receive inputs in their own memory, and stay.
 	reservers atomic.Pointer[[]worker.Reserver]
 	turn      atomic.Uint32 // of the reservers

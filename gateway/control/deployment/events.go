@@ -107,6 +107,7 @@ func (d *Deployment) event(e containers.Event) {
 		}
 		d.updateDown()
 		d.mu.Unlock()
+		d.settle(e.Replica, !e.Asked && e.Exit.Own())
 		if l != nil {
 			l.withdraw()
 		}
@@ -183,9 +184,9 @@ func (e events) Ready(r worker.Replica) {
 		d.model.StartNanos.Store(int64(d.Cold.StartTime()))
 	}
 	if d.connected == nil {
-		d.connected = map[worker.Replica]bool{}
+		d.connected, d.passing = map[worker.Replica]bool{}, map[uint64]*passing{}
 	}
-	d.connected[r] = false
+	d.connected[r], d.passing[is.ID] = false, &passing{}
 	d.noteReservers()
 	d.ReplicaReady()
 	d.failed, d.failures = false, 0
@@ -359,8 +360,7 @@ func (e events) Gone(r worker.Replica, end worker.End) {
 		if !leaving {
 			d.model.Ready.Add(-1)
 		}
-		d.lane.ReplicaGone(scheduler.ReplicaID(id), end.Begun)
-		d.ReplicaLost()
+		d.disconnected(id, end.Begun)
 	}
 	level := zap.InfoLevel
 	if end.Violation {
@@ -381,6 +381,66 @@ func (e events) Gone(r worker.Replica, end worker.End) {
 		time.AfterFunc(linger, func() { d.set.Kill(id, containers.Stayed, end.Reason+", but its process went on") })
 	}
 	d.h.Changed(d.id.Name)
+}
+
+// passing is a ready replica until its connection and its process have ended, in either order.
+type passing struct {
+	begun  func(batch uint64) bool // once its connection has ended
+	ended  bool                    // its process has
+	itself bool                    // and has ended itself
+}
+
+// exitWait is how long a query that was alone in a replica whose connection has ended waits for the end of its process to be
+// known, which is usually within milliseconds. Without it, the end is taken for one from outside.
+const exitWait = time.Second //xebec:limit wait of a lone query for how its replica's process has ended
+
+// disconnected gives a replica's batches back to the lane: at once, unless it matters how its process has ended.
+func (d *Deployment) disconnected(replica uint64, begun func(batch uint64) bool) {
+	if begun == nil {
+		begun = func(uint64) bool { return true }
+	}
+	matters := d.lane.HasCulprit(scheduler.ReplicaID(replica), begun)
+	d.mu.Lock()
+	p := d.passing[replica]
+	p.begun = begun
+	known := p.ended
+	d.mu.Unlock()
+	if known || !matters {
+		d.giveBack(replica)
+		return
+	}
+	time.AfterFunc(exitWait, func() { d.giveBack(replica) })
+}
+
+// settle notes how a replica's process has ended.
+func (d *Deployment) settle(replica uint64, itself bool) {
+	d.mu.Lock()
+	p := d.passing[replica]
+	gone := p != nil && p.begun != nil
+	if p != nil {
+		p.ended, p.itself = true, itself
+	}
+	d.mu.Unlock()
+	if gone {
+		d.giveBack(replica)
+	}
+}
+
+// giveBack gives a dead replica's batches back to the lane, once.
+func (d *Deployment) giveBack(replica uint64) {
+	d.mu.Lock()
+	p := d.passing[replica]
+	delete(d.passing, replica)
+	d.mu.Unlock()
+	switch {
+	case p == nil:
+		return
+	case p.itself:
+		d.lane.ReplicaCrashed(scheduler.ReplicaID(replica), p.begun)
+	default:
+		d.lane.ReplicaGone(scheduler.ReplicaID(replica), p.begun)
+	}
+	d.ReplicaLost()
 }
 
 // lingerTime is how long a process may outlive its connection. One that was drained has the time to drain.

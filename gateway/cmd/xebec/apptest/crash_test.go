@@ -91,8 +91,8 @@ func TestHungWorkerIsKilled(t *testing.T) {
 	t.Logf("%v; %s", judge(t, l.stop(), "ok", "default"), lastExits(m))
 }
 
-// A query kills every worker that evaluates it. It is tried twice, which costs one worker each time, and a third if the
-// first batch was late and a second replica evaluated it too. Its batch-mates are retried apart from it and answered.
+// A query kills every worker that evaluates it. It is tried twice if it was in a batch with others, which costs one worker each
+// time, and a third if that batch was late and a second replica evaluated it too. Its batch-mates are retried apart from it and answered.
 func TestPoisonQueryCostsItsOwnBatches(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t,
@@ -106,9 +106,9 @@ func TestPoisonQueryCostsItsOwnBatches(t *testing.T) {
 		t.Errorf("the poison query is answered by %v: expected 502 replica_lost", poison)
 	}
 	healed := func(before int) api.ModelStatus {
-		return g.awaitModel("m", "2 replicas ready, 2 or 3 restarts more", func(m api.ModelStatus) bool {
+		return g.awaitModel("m", "2 replicas ready, 1 to 3 restarts more", func(m api.ModelStatus) bool {
 			n := restarts(m) - before
-			return m.ReadyReplicas() == 2 && (n == 2 || n == 3)
+			return m.ReadyReplicas() == 2 && 1 <= n && n <= 3
 		})
 	}
 	m := healed(0)
@@ -128,8 +128,8 @@ func TestPoisonQueryCostsItsOwnBatches(t *testing.T) {
 	g.awaitModel("once", "1 replica ready, 1 restart", func(m api.ModelStatus) bool { return m.ReadyReplicas() == 1 && restarts(m) == 1 })
 }
 
-// Queries that end the process come again and again, with others between them. Each costs one short restart: the delay
-// does not grow, because every replica has served.
+// Queries that end the process come again and again, with others between them. Each is alone in its batch, so it costs
+// one replica and is not tried again, and the delays of the restarts do not grow, because every replica has served.
 func TestDeadlyQueriesDoNotAddUp(t *testing.T) {
 	t.Parallel()
 	g := serve(t, "--config", manifest(t, testModel("m", nil), function("f", "m", "slo: 60s")))
@@ -141,7 +141,7 @@ func TestDeadlyQueriesDoNotAddUp(t *testing.T) {
 			t.Fatalf("deadly query %d is answered by %v: expected replica_lost", n, a)
 		}
 	}
-	ends, longest := 0, 200*time.Millisecond // the query is tried twice, and the second replica has served nothing
+	ends, longest := 0, 200*time.Millisecond // of the second delay, if a query was tried twice because the machine is busy
 	for _, line := range strings.Split(g.must("logs", "m"), "\n") {
 		_, text, is := strings.Cut(line, "; next attempt in ")
 		if !is {
@@ -152,7 +152,7 @@ func TestDeadlyQueriesDoNotAddUp(t *testing.T) {
 			t.Errorf("%s: expected a delay of at most %v", line, longest)
 		}
 	}
-	if ends < 6 {
-		t.Errorf("%d replicas ended: expected one for each deadly query", ends)
+	if ends < 6 || ends >= 12 {
+		t.Errorf("%d replicas ended: expected one for each deadly query, or two where the end was not known in time", ends)
 	}
 }
