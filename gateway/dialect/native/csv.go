@@ -106,6 +106,8 @@ func csvColumns(order *[tensorjson.MaxInputs]uint8, names []string, specs []api.
 	for column, name := range names {
 		i := tensorjson.Find(specs, []byte(name), min(column, len(specs)))
 		switch {
+		case i < 0 && column == 0 && name == "" && len(names) > 1:
+			return wrongCSV("line 1: the first column has no name, as the index that pandas writes: use df.to_csv(index=False)")
 		case i < 0:
 			return wrongCSV("line 1: unknown column %q: expected %s", clip([]byte(name)), tensorjson.Names(specs))
 		case seen.Has(i):

@@ -39,6 +39,8 @@ func TestCSV(t *testing.T) {
 
 		{"nothing", "text/csv", "", 400, "text/csv: the body is empty: expected a line with the names of the columns"},
 		{"no rows", "text/csv", names, 400, "text/csv: expected at least one row, found none"},
+		{"the index of a frame", "text/csv", ",age,visits,city,member\n0,1,2,x,true\n", 400, `line 1: the first column has no name, as the index that pandas writes: use df.to_csv(index=False)`},
+		{"a column without a name", "text/csv", "age,,city,member\n1,2,x,true\n", 400, `line 1: unknown column \"\"`},
 		{"an unknown column", "text/csv", "age,visits,town,member\n1,2,x,true\n", 400, `line 1: unknown column \"town\": expected \"age\", \"visits\", \"city\", \"member\"`},
 		{"a missing column", "text/csv", "age,visits,city\n1,2,x\n", 400, `line 1: the column \"member\" (bool[]) is missing`},
 		{"a column twice", "text/csv", "age,age,city,member\n", 400, `the column \"age\" is there twice`},

@@ -89,10 +89,13 @@ func (q *Request) Parse(body []byte, inputs []api.TensorSpec, sink Sink) error {
 		return api.Errorf(api.Internal, "the signature declares %d inputs: expected at most %d", len(inputs), MaxInputs)
 	}
 	if err := r.Members(func(name []byte) error { return q.member(name, inputs, sink) }); err != nil {
+		if text := bytes.TrimLeft(body, " \t\r\n"); len(text) > 0 && text[0] == '[' {
+			return r.Errorf("expected an object with a member %s, found an array", inputMembers(inputs))
+		}
 		return err
 	}
 	if q.Queries == 0 {
-		return r.Errorf("expected a member \"input\" or \"input_batch\"")
+		return r.Errorf("expected a member %s", inputMembers(inputs))
 	}
 	return r.End()
 }
@@ -176,7 +179,10 @@ func (q *Request) member(name []byte, inputs []api.TensorSpec, sink Sink) (err e
 	case "parameters":
 		err = q.parameters()
 	default:
-		if meansInput(name) {
+		switch {
+		case meansInput(name) && len(inputs) > 1 && tabular(inputs):
+			return r.Errorf("there is no member %q: expected \"input\" for one row, \"input_batch\" or \"dataframe_records\" for several, or \"dataframe_split\"", clip(name))
+		case meansInput(name):
 			return r.Errorf("there is no member %q: expected \"input\" for one query or \"input_batch\" for several", clip(name))
 		}
 		return r.Skip() // clients may send what a later version knows
@@ -196,6 +202,14 @@ func meansInput(name []byte) bool {
 		}
 	}
 	return false
+}
+
+// inputMembers are the members that may hold the inputs, for a message.
+func inputMembers(inputs []api.TensorSpec) string {
+	if len(inputs) > 1 && tabular(inputs) {
+		return `"input", "input_batch", "dataframe_records" or "dataframe_split"`
+	}
+	return `"input" or "input_batch"`
 }
 
 // onlyInput rejects a second member that holds inputs.

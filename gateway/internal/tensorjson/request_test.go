@@ -237,7 +237,7 @@ func TestParseErrors(t *testing.T) {
 		{spec(api.Int8), `{input:1}`, `body: expected a member's name in quotes, found input (byte 1)`},
 		{spec(api.Int8), `{"input" 1}`, `body: expected ':', found 1 (byte 9)`},
 		{spec(api.Int8), ``, `body: expected an object, found the end of the body (byte 0)`},
-		{spec(api.Int8), `[1]`, `body: expected an object, found an array (byte 0)`},
+		{spec(api.Int8), `[1]`, `body: expected an object with a member "input" or "input_batch", found an array (byte 0)`},
 		{spec(api.Int8), "\xef\xbb\xbf{}", `body: expected an object, found '\ufeff' (byte 0)`},
 		{spec(api.Int8), `{"x":` + many + `,"input":1}`, `body: nested too deeply: expected at most 64 levels (byte 69)`},
 		{spec(api.Int8), `{"x":[1,],"input":1}`, `body: expected a value, found ']' (byte 8)`},
