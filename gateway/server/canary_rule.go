@@ -165,7 +165,7 @@ func (t *trial) failing() string {
 func (t *trial) verdict() (good bool, why string) {
 	all := t.answers()
 	if all.Answers < minAnswers {
-		return false, fmt.Sprintf("it has answered %d requests, and at least %d are needed to judge it: give it more time (--canary-time) or a larger share", all.Answers, minAnswers)
+		return false, fmt.Sprintf("it has answered %d requests, and at least %d are needed to judge it (connections that clients opened before the trial are not in its share): give it more time (--canary-time) or a larger share", all.Answers, minAnswers)
 	}
 	if why := t.failing(); why != "" {
 		return false, why

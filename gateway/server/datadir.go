@@ -97,10 +97,13 @@ func findDataDir(path string) (dataDir, error) {
 // noSpace reports whether a disk or a quota is full. A file system without room for one more file says the same.
 func noSpace(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// notWritten is the error for a file of the directory that could not be made or written; err names the file.
+// notWritten is the error for a file of the directory that could not be made, read or written; err names the file.
 func (d dataDir) notWritten(what string, err error) error {
 	do := "name a directory that can be written to"
-	if noSpace(err) {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		do = fmt.Sprintf("this gateway runs as user %d: start it as the user who owns the directory with all that is in it, or give it both: chown -R %[1]d %s", os.Geteuid(), d.path)
+	case noSpace(err):
 		do = "the disk is full: free some space or some files (df -h and df -i show both), or name a directory on another disk"
 	}
 	return fmt.Errorf("--data-dir %s: %s: %w: %s", d.path, what, err, do)
@@ -241,7 +244,7 @@ func (d dataDir) owner() (string, error) {
 	case err == nil && len(known) > 0 && len(known) <= maxOwnerBytes:
 		return string(bytes.TrimSpace(known)), nil
 	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return "", fmt.Errorf("--data-dir %s: read the name of this gateway's containers: %w", d.path, err)
+		return "", d.notWritten("read the name of this gateway's containers", err)
 	}
 	if err := os.WriteFile(file, []byte(fresh+"\n"), 0o600); err != nil {
 		return "", d.notWritten("keep the name of this gateway's containers", err)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -70,7 +71,8 @@ func TestADataDirectoryThatIsOpenToOthers(t *testing.T) {
 func TestADataDirectoryThatCannotBeWritten(t *testing.T) {
 	d := dataDir{path: "/data"}
 	for errno, want := range map[syscall.Errno]string{
-		syscall.ENOSPC: "the disk is full: free some space", syscall.EDQUOT: "the disk is full: free some space", syscall.EACCES: "name a directory that can be written to",
+		syscall.ENOSPC: "the disk is full: free some space", syscall.EDQUOT: "the disk is full: free some space", syscall.EROFS: "name a directory that can be written to",
+		syscall.EACCES: fmt.Sprintf("this gateway runs as user %d: start it as the user who owns the directory with all that is in it, or give it both: chown -R %[1]d /data", os.Geteuid()),
 	} {
 		err := d.notWritten("keep it", &fs.PathError{Op: "write", Path: "/data/gateway.id", Err: errno})
 		if !errors.Is(err, errno) || !strings.HasPrefix(err.Error(), "--data-dir /data: keep it: write /data/gateway.id: "+errno.Error()+": "+want) {

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/gateway/takeover"
 )
@@ -94,7 +96,7 @@ func (s *Server) upgrade(conn *takeover.Conn, u takeover.Upgrade) (pid int, err 
 			if err != nil {
 				how = err.Error()
 			}
-			err = fmt.Errorf("process %d has ended before it asked to take over (%s): its own messages are in the log", pid, how)
+			err = fmt.Errorf("process %d has ended before it asked to take over (%s): is it a gateway that knows the flags of this one? Its own messages are in the log", pid, how)
 			if why != "" {
 				err = fmt.Errorf("process %d was killed: %s", pid, why)
 			}
@@ -183,7 +185,12 @@ func StartProcess(binary string, args []string) (*os.Process, error) {
 		return strings.HasPrefix(v, "LISTEN_") || strings.HasPrefix(v, "WATCHDOG_PID=")
 	})
 	p, err := os.StartProcess(binary, append([]string{binary}, args...), &os.ProcAttr{Env: env, Files: []*os.File{null, os.Stdout, os.Stderr}})
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.ENOEXEC):
+		return nil, fmt.Errorf("start %s: it is no program for this machine (%s/%s), or not all of it was copied: %w", binary, runtime.GOOS, runtime.GOARCH, err)
+	case errors.Is(err, unix.ETXTBSY):
+		return nil, fmt.Errorf("start %s: it is still being written: copy it to another name and move it there: %w", binary, err)
+	case err != nil:
 		return nil, fmt.Errorf("start %s: %w", binary, err)
 	}
 	return p, nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -55,6 +56,25 @@ func TestUpgradeToAProgramThatNeverAsks(t *testing.T) {
 		defer s.succession.mu.Unlock()
 		return s.succession.started == nil
 	})
+}
+
+// A file that the kernel cannot run is named with the likely reason.
+func TestStartProcessThatCannotRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "xebec")
+	if err := os.WriteFile(path, []byte("\x7fELF"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := StartProcess(path, nil); err == nil || !strings.Contains(err.Error(), "it is no program for this machine ("+runtime.GOOS+"/"+runtime.GOARCH+"), or not all of it was copied") {
+		t.Errorf("half a program: %v", err)
+	}
+	open, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	if _, err := StartProcess(path, nil); err == nil || !strings.Contains(err.Error(), "it is still being written") {
+		t.Errorf("a program that is being written: %v", err)
+	}
 }
 
 // A process may ask to take over before its parent has returned from starting it. What the command is told has the order of the steps

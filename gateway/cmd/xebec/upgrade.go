@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -49,8 +51,8 @@ it does not; the log of the gateway has the rest.`,
 				if binary, err = filepath.Abs(binary); err != nil {
 					return err
 				}
-				if info, err := os.Stat(binary); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-					return fmt.Errorf("--binary %s: expected a program that can be executed", binary)
+				if err := isProgram(binary); err != nil {
+					return fmt.Errorf("--binary %s: %w", binary, err)
 				}
 			}
 			if format != "text" && format != formatJSON {
@@ -156,4 +158,20 @@ func successorArgs(own []string, canary *server.Canary) []string {
 		args = append(args, fmt.Sprintf("--canary=%g", canary.Share), fmt.Sprintf("--canary-time=%s", canary.Time()))
 	}
 	return args
+}
+
+// isProgram reports what keeps a file from being a program, as far as its name and mode say.
+func isProgram(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return errors.New("there is no such file: expected the new program")
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return errors.New("it is not a file: expected the new program")
+	case info.Mode()&0o111 == 0:
+		return fmt.Errorf("it may not be executed (mode %04o): chmod +x", info.Mode().Perm())
+	}
+	return nil
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -61,5 +63,27 @@ func TestSuccessorArgs(t *testing.T) {
 		if got := successorArgs(strings.Fields(c.own), c.canary); !slices.Equal(got, strings.Fields(c.want)) {
 			t.Errorf("%s: %v", c.own, got)
 		}
+	}
+}
+
+// A --binary that can be no program is refused with what is wrong about it, before the gateway is asked.
+func TestBinaryThatIsNoProgram(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, nil, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	for path, says := range map[string]string{
+		filepath.Join(dir, "none"): "there is no such file", dir: "it is not a file", plain: "it may not be executed (mode 0640): chmod +x",
+	} {
+		if err := isProgram(path); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, expected %q", path, err, says)
+		}
+	}
+	if err := os.Chmod(plain, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := isProgram(plain); err != nil {
+		t.Error(err)
 	}
 }

@@ -427,6 +427,8 @@ func (f *fileStore) explain(err error) error {
 		return fmt.Errorf("%s: the store is closed: %w", f.path, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s cannot be created: its folder does not exist: %w", f.path, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: this gateway runs as user %d: start it as the file's owner, or give it the file: chown %[2]d: %w", f.path, os.Geteuid(), err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), strings.Contains(err.Error(), syscall.ENOSPC.Error()): // bbolt does not wrap it when it copies
 		return fmt.Errorf("%s: the disk is full: free some space: %w", f.path, err)
 	case errors.Is(err, syscall.EFBIG), strings.Contains(err.Error(), syscall.EFBIG.Error()): // bbolt does not wrap it

@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -55,6 +56,14 @@ func TestHandoverOfARemovedCopy(t *testing.T) {
 	}
 	if _, err := os.Stat(copied); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("there is a copy now: %v", err)
+	}
+}
+
+// A file of another user is named with what to do: a gateway that ran once as root leaves one.
+func TestFileOfAnotherUser(t *testing.T) {
+	err := (&fileStore{path: "/data/state.db"}).explain(fs.ErrPermission)
+	if want := fmt.Sprintf("/data/state.db: this gateway runs as user %d: start it as the file's owner, or give it the file: chown %[1]d", os.Geteuid()); !errors.Is(err, fs.ErrPermission) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, expected %q", err, want)
 	}
 }
 
