@@ -36,8 +36,10 @@ type conn struct {
 	quick  bool         // its handler runs on the poller: it must not block
 	laid   *body        // of the request whose handler runs on the poller, until its query has borrowed it
 	handed bool         // and was not called: the request is for a goroutine
-	body   *body        // of the request whose handler runs, in memory of its own; nil: none
-	room   int          // of the budget of bodies, that the pending answer's call has
+
+	body    *body // of the request whose handler runs, in memory of its own; nil: none
+	decoded int   // bytes of the budget of bodies that it has when it is decoded
+	room    int   // bytes of that budget that the pending answer's call has
 
 	caller dialect.Caller // the model that the connection belongs to; nil: it is a client's
 	ended  func()         // called when it is closed; may be nil
@@ -61,7 +63,8 @@ func (c *conn) expect(call *dialect.Call, accept coding.Coding, d dialect.Dialec
 	c.Hold()
 	c.accept, c.dialect = accept, d
 	if b := c.body; b != nil && !call.Borrowed() {
-		c.room, b.reserved = int(b.reserved), 0
+		c.room, b.reserved = int(b.reserved)+c.decoded, 0
+		c.decoded = 0
 	}
 	c.call.Store(call)
 	c.state.Store(connPending)

@@ -30,7 +30,17 @@ func (p *port) serveDecoded(ctx context.Context, c *app.RequestContext, a *about
 	}
 	if p.memory != nil {
 		p.memory.Return(reserved - size)
-		defer p.memory.Return(size)
+		cn, _ := c.GetConn().(*conn)
+		if cn != nil {
+			cn.decoded = size
+		}
+		defer func() {
+			left := size
+			if cn != nil {
+				left, cn.decoded = cn.decoded, 0
+			}
+			p.memory.Return(left)
+		}()
 	}
 	if err != nil {
 		e := dialect.Error(err)

@@ -466,6 +466,24 @@ func TestACallTakesRoomUntilItIsAnswered(t *testing.T) {
 	}
 }
 
+// A body that came compressed takes the room of what it was decoded to.
+func TestADecodedCallTakesRoomUntilItIsAnswered(t *testing.T) {
+	held := make(chan *scheduler.Item, 1)
+	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { held <- it }, func(f *fixture) { f.bodies = NewBodies(8 << 20) })
+	c, answers := f.raw()
+	io.WriteString(c, request("/f/predict", gzipped(t, `{"input": "`+strings.Repeat("x", 40_000)+`"}`), "Content-Type: application/json\r\nContent-Encoding: gzip\r\n"))
+	it := <-held
+	f.wait(func(int) bool { return f.bodies.Used() < 1<<20 }) // the handler has returned, and given back what decoding might have needed
+	if used := f.bodies.Used(); used < 40_000 {
+		t.Errorf("%d bytes are reserved while a call of 40,000 waits for its answer", used)
+	}
+	echoed(it)
+	if status, _ := readAnswer(t, answers); status != 200 {
+		t.Errorf("status %d", status)
+	}
+	f.wait(func(int) bool { return f.bodies.Used() == 0 })
+}
+
 // A chunked body does not overtake those that wait, unless it is small. One that has begun goes on.
 func TestChunkedBodiesDoNotOvertake(t *testing.T) {
 	const room = 1 << 20
