@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 
-for program in loadgen floor compare ring figures sim overload learning cache lifecycle capacity; do
+for program in loadgen floor compare ring figures sim overload learning cache lifecycle capacity step; do
 	echo "==> building bin/$program"
 	CGO_ENABLED=0 "$go" build -trimpath -o "bin/$program" "./bench/cmd/$program"
 done
@@ -39,6 +39,9 @@ bin/lifecycle
 
 echo '==> capacity: cold starts, models that sleep, a step in the load'
 bin/capacity ${DOCKER_HOST:+-docker "$DOCKER_HOST"}
+
+echo '==> batches of steps against batches of whole requests'
+bin/step
 
 echo '==> benchmarks of the packages'
 results=bench/results/$(date +%F)-packages.txt
