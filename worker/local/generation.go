@@ -75,10 +75,14 @@ func (g *generation) release() {
 	}
 }
 
-// roundSegment rounds up to a power of two: segments grow by doubling, so growth is rare.
+// roundSegment rounds up to a power of two, or to three quarters of one: growth is rare, and not by much more than is asked for.
 func roundSegment(n uint64) uint64 {
 	if n <= firstSegmentMin {
 		return firstSegmentMin
 	}
-	return 1 << bits.Len64(n-1)
+	power := uint64(1) << bits.Len64(n-1)
+	if less := power / 4 * 3; n <= less {
+		return less
+	}
+	return power
 }
