@@ -206,11 +206,16 @@ func TestExitZeroIsRestarted(t *testing.T) {
 		h.count(1)
 		h.runtime.last().end(Exit{})
 		synctest.Wait()
-		if st := h.wantState(BackingOff); !strings.Contains(st.LastExit, "not asked to end") {
+		if st := h.wantState(BackingOff); !strings.Contains(st.LastExit, "not asked to end") || !strings.Contains(st.LastExit, "xebec.serve(predict)") {
 			t.Errorf("last exit %q", st.LastExit)
 		}
 		pass(75 * time.Millisecond)
-		h.wantState(Running)
+		h.set.MarkReady(h.wantState(Running).Replica)
+		h.runtime.last().end(Exit{})
+		synctest.Wait()
+		if st := h.wantState(BackingOff); !strings.Contains(st.LastExit, "not asked to end") || strings.Contains(st.LastExit, "xebec.serve") {
+			t.Errorf("one that was ready: last exit %q", st.LastExit)
+		}
 		h.close()
 	})
 }

@@ -364,6 +364,9 @@ func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 		ev.Reason += " (before it was killed: " + l.killReason + ")"
 	case !asked && out.exit.Reason == "" && out.exit.Code == 0:
 		ev.Reason += ", although it was not asked to end"
+		if l.readyAt.IsZero() {
+			ev.Reason += ", and has not served: the last line of its program must be xebec.serve(predict), or in Go xebec.Serve(predict)"
+		}
 	}
 	sl.attempt, sl.pid, sl.quiet = nil, 0, false
 	sl.layers, sl.missing = nil, nil
