@@ -310,3 +310,20 @@ func TestVoteIgnoresOrder(t *testing.T) {
 		}
 	})
 }
+
+// A row that joins others at the bound of what is plausible, with a lag, would lie beyond it.
+func TestJoinAtTheBound(t *testing.T) {
+	p, err := New("exp3", nil, refs(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := State{p.Slots(), make([]float64, 3*p.Slots())}
+	p.Init(s)
+	s.Row(0)[p.Slots()-1], s.Row(2)[p.Slots()-1] = math.NaN(), -maxPlausible
+	p.Join(s, 1)
+	for slot, v := range s.Row(1) {
+		if !plausible(v) {
+			t.Errorf("slot %d of the new row is %v", slot, v)
+		}
+	}
+}

@@ -91,7 +91,8 @@ func joinWeights(s State, slot, i int, depth float64) {
 		s.Row(i)[slot] = 0
 		return
 	}
-	s.Row(i)[slot] = bestOf(s, slot) + math.Log(sum/float64(n)) // the row itself, which is NaN, is not among the best
+	mean := bestOf(s, slot) + math.Log(sum/float64(n)) // the row itself, which is NaN, is not among the best
+	s.Row(i)[slot] = max(mean, -maxPlausible)
 }
 
 // descendWeights gives a context the square roots of the global weights: half of each lag. That is the geometric middle
