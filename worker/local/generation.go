@@ -27,6 +27,7 @@ const (
 type generation struct {
 	number   uint32
 	a, b     *shm.Segment
+	bytes    uint64 // of both
 	producer *shm.Producer
 	consumer *shm.Consumer
 	in, out  *shm.Slab
@@ -48,7 +49,7 @@ func newGeneration(number uint32, sz sizes) (*generation, error) {
 		return nil, fmt.Errorf("create the response segment (%d bytes): %w", sz.b, err)
 	}
 	off, end := shm.SlabOffset(ringEntries), uint64(len(a.Bytes()))
-	g := &generation{number: number, a: a, b: b, producer: shm.NewProducer(a, b), consumer: shm.NewConsumer(a, b),
+	g := &generation{number: number, a: a, b: b, bytes: end + uint64(len(b.Bytes())), producer: shm.NewProducer(a, b), consumer: shm.NewConsumer(a, b),
 		in: shm.NewSlab(off, end-sz.slots-off), out: shm.NewSlab(off, uint64(len(b.Bytes()))-off), slots: slotSpace{begin: end - sz.slots, end: end}}
 	g.refs.Store(1)
 	return g, nil

@@ -195,7 +195,7 @@ func (r *Replica) Stats() worker.Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gen != nil {
-		st.SegmentBytes = uint64(len(r.gen.a.Bytes()) + len(r.gen.b.Bytes()))
+		st.SegmentBytes = r.gen.bytes
 	}
 	if r.side != nil {
 		st.Feedback = r.side.counts
