@@ -86,6 +86,7 @@ type BatchResult struct {
 	WorkNanos int64
 	// Withdrawn says that a stream ended because its caller left, after its first output.
 	Withdrawn bool
-	// Detail is the worker's own text for operators, of bounded length. It is empty if Code is OK.
+	// Detail is the worker's own text for operators, of bounded length. If Code is OK it is what the model said of a query that
+	// it failed at (Query.Status ModelError), or empty.
 	Detail string
 }

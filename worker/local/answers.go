@@ -253,7 +253,7 @@ func (r *Replica) answer(d *[64]byte) {
 	default:
 		res.Code, res.Detail = api.ModelError, "the worker does not support predict"
 	}
-	if res.Code != api.OK {
+	if res.Detail != "" {
 		detail := res.Detail
 		r.lastError.Store(&detail)
 	}
@@ -276,7 +276,7 @@ func (r *Replica) answer(d *[64]byte) {
 }
 
 // copyOut copies the outputs of a batch into the queries' own buffers. The worker may still write to the block, so
-// lengths are copied before they are checked and nothing is read twice.
+// lengths are copied before they are checked and nothing is read twice. With OK it returns what the model said of a query that it failed at.
 func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (api.Code, string) {
 	schema, n := r.outputs[flags], len(r.exp.Signature.Outputs)
 	if err := schema.Open(&r.reader, block, count); err != nil {
@@ -286,10 +286,14 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 	if flags&wire.FlagConfidences != 0 {
 		statuses++
 	}
+	failed := ""
 	for i, q := range b.Queries {
 		if flags&wire.FlagStatuses != 0 {
 			if bad := r.copyStatus(q, i, statuses); bad != "" {
 				return api.BadOutput, bad
+			}
+			if q.Status == api.ModelError {
+				failed = q.Detail
 			}
 			if q.Status != api.OK {
 				continue
@@ -315,7 +319,7 @@ func (r *Replica) copyOut(b *api.Batch, block []byte, count int, flags uint32) (
 			}
 		}
 	}
-	return api.OK, ""
+	return api.OK, failed
 }
 
 // confidence reads the confidence of query i. A value that is no probability counts as none: one bad confidence does not fail the batch.
@@ -354,10 +358,7 @@ func (r *Replica) copyStatus(q *api.Query, i, section int) (bad string) {
 	if q.Status == api.InvalidInput {
 		text = text[:min(len(text), maxCallerText)]
 	}
-	detail := printable(text)
-	if q.Detail = detail; q.Status == api.ModelError {
-		r.lastError.Store(&detail)
-	}
+	q.Detail = printable(text)
 	return ""
 }
 

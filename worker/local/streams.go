@@ -171,7 +171,7 @@ func (r *Replica) answerStream(e *entry, resp *wire.Response, seen api.Nanos) {
 	default:
 		code, detail = r.copyOut(batch, block, 1, resp.Flags)
 	}
-	if code != api.OK && code != api.Cancelled {
+	if detail != "" {
 		said := detail
 		r.lastError.Store(&said)
 	}
@@ -229,6 +229,9 @@ func (r *Replica) takeOutputs(q *api.Query, block []byte, resp *wire.Response) (
 		}
 		if bad := r.copyStatus(q, 0, statuses); bad != "" {
 			return api.BadOutput, bad
+		}
+		if q.Status == api.ModelError {
+			return api.OK, q.Detail
 		}
 		if q.Status != api.OK {
 			return api.OK, ""

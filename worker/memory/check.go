@@ -52,8 +52,8 @@ func checkRow(sig api.Signature, row []api.Value) error {
 // maxCallerText bounds a refusal for the caller, as in package local.
 const maxCallerText = 1 << 10
 
-// refuse ends a query as the model says.
-func refuse(q *api.Query, why Refusal) {
+// refuse ends a query as the model says, and returns what it says about a failure, for operators.
+func refuse(q *api.Query, why Refusal) (failed string) {
 	text := why.Text
 	if q.Status = why.Code; why.Code == api.InvalidInput {
 		text = text[:min(len(text), maxCallerText)]
@@ -64,6 +64,10 @@ func refuse(q *api.Query, why Refusal) {
 		}
 		return c
 	}, strings.ToValidUTF8(text, string(utf8.RuneError)))
+	if why.Code == api.ModelError {
+		failed = q.Detail
+	}
+	return failed
 }
 
 // checkValue checks a value against its declaration.

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -478,7 +479,7 @@ func (r *replica) deliver(j *job) {
 		} else if outputs > r.t.cfg.MaxBatchBytes {
 			res.Code, res.Detail = api.TooLarge, fmt.Sprintf("the outputs of the batch are larger than %d bytes", r.t.cfg.MaxBatchBytes)
 		} else {
-			r.copyOut(j)
+			res.Detail = r.copyOut(j)
 		}
 	}
 	res.EvalNanos = int64(seen - j.began)
@@ -499,11 +500,11 @@ func (r *replica) finish(j *job, res *api.BatchResult) {
 	r.exp.Events.Done(r.self, res)
 }
 
-// copyOut copies outputs into the queries' own buffers.
-func (r *replica) copyOut(j *job) {
+// copyOut copies outputs into the queries' own buffers. It returns what the model said of a query that it failed at, for operators.
+func (r *replica) copyOut(j *job) (failed string) {
 	for i, q := range j.batch.Queries {
 		if i < len(j.shown.Refused) && j.shown.Refused[i].Code != api.OK {
-			r.refuse(q, j.shown.Refused[i])
+			failed = cmp.Or(refuse(q, j.shown.Refused[i]), failed)
 			continue
 		}
 		sure := math.NaN()
@@ -512,6 +513,7 @@ func (r *replica) copyOut(j *job) {
 		}
 		r.copyRow(q, j.shown.Outputs[i], sure)
 	}
+	return failed
 }
 
 func (r *replica) copyRow(q *api.Query, row []api.Value, sure float64) {
@@ -528,13 +530,4 @@ func (r *replica) confidence(sure float64) float64 {
 		return sure
 	}
 	return math.NaN()
-}
-
-// refuse ends a query as the model says. What it says about a failure is for operators.
-func (r *replica) refuse(q *api.Query, why Refusal) {
-	if refuse(q, why); why.Code == api.ModelError {
-		r.mu.Lock()
-		r.counts.LastError = q.Detail
-		r.mu.Unlock()
-	}
 }

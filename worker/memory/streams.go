@@ -178,7 +178,7 @@ func (r *replica) endStream(j *job, seen api.Nanos) {
 	case j.err != nil:
 		res.Code, res.Detail = api.ModelError, j.err.Error()
 	case len(why) > 0 && why[0].Code != api.OK:
-		r.refuse(q, why[0])
+		res.Detail = refuse(q, why[0])
 	case !f.opened:
 		res.Code, res.Detail = api.BadOutput, "the stream has ended without an output"
 	}

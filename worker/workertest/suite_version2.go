@@ -19,7 +19,9 @@ func testRefused(t *testing.T, su *suite) {
 		r := su.start(t, Text(), 2, 0, append(env, model(Markers))...)
 		long := strings.Repeat("é", 3000)
 		b := r.Send(Texts("fine", "refuse:not a\x1b picture", "also fine", "fail:no disk", "refuse:"+long)...)
-		r.WantOK(b)
+		if res := r.Wait(b); res.Code != api.OK || res.Detail != "no disk" {
+			t.Errorf("%v %q: expected OK, and what the model said of the query that failed", res.Code, res.Detail)
+		}
 		for i, want := range []struct {
 			status         api.Code
 			output, detail string

@@ -243,9 +243,14 @@ func (e events) Done(r worker.Replica, res *api.BatchResult) {
 	if res.Code == api.Cancelled {
 		// A caller has left a stream before its first output, which says nothing about the model.
 	} else if res.Code != api.OK {
-		d.noteError(id, res)
-	} else if d.Cold.Pending() {
-		d.Cold.Answered(d.h.Clock.Now())
+		d.noteError(id, res.Code, res.Detail)
+	} else {
+		if res.Detail != "" {
+			d.noteError(id, api.ModelError, res.Detail)
+		}
+		if d.Cold.Pending() {
+			d.Cold.Answered(d.h.Clock.Now())
+		}
 	}
 	d.lane.BatchDone(scheduler.ReplicaID(id), res)
 }
@@ -278,7 +283,7 @@ func (d *Deployment) streamsOf(replica uint64, ending bool) int {
 
 // noteError keeps the worker's text for operators. A model that always fails must not fill the log: at most one line a second
 // is written for each replica.
-func (d *Deployment) noteError(replica uint64, res *api.BatchResult) {
+func (d *Deployment) noteError(replica uint64, code api.Code, text string) {
 	now := time.Now()
 	quiet := true
 	d.mu.Lock()
@@ -287,11 +292,11 @@ func (d *Deployment) noteError(replica uint64, res *api.BatchResult) {
 		if !quiet {
 			l.lastErrorAt = now
 		}
-		l.lastError = fmt.Sprintf("%s: %s", res.Code, res.Detail)
+		l.lastError = fmt.Sprintf("%s: %s", code, text)
 	}
 	d.mu.Unlock()
 	if !quiet {
-		d.h.Log.Warn("batch failed", zap.Stringer("model", d.id), zap.Uint64("replica", replica), zap.Stringer("code", res.Code), zap.String("worker_says", res.Detail))
+		d.h.Log.Warn("batch failed", zap.Stringer("model", d.id), zap.Uint64("replica", replica), zap.Stringer("code", code), zap.String("worker_says", text))
 	}
 }
 

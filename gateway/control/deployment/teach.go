@@ -69,7 +69,7 @@ func (d *Deployment) teachNext() {
 	for _, r := range replicas {
 		r.Feedback(b, labels, func(code api.Code, detail string) {
 			if code == api.ModelError || code == api.BadOutput || code == api.TooLarge {
-				d.noteError(r.id, &api.BatchResult{Code: code, Detail: detail})
+				d.noteError(r.id, code, detail)
 			}
 			l.mu.Lock()
 			l.busy--

@@ -61,6 +61,27 @@ xebec.serve(predict, text=True)
 	}
 }
 
+// What a model says of a query that it failed at goes to operators, as the text of an exception does: its caller gets only the code.
+func TestFailedQueriesAreShown(t *testing.T) {
+	t.Parallel()
+	m := pythonModel(t, newDir(t), "fails", `
+import xebec
+
+xebec.serve(lambda batch: [xebec.Error(f"no rule for {text}", code="model_error") for text in batch], text=True)
+`)
+	g := serve(t, "--python", python(t), "--config", manifest(t, m, function("f", "fails", "slo: 60s")))
+	g.awaitReplicas("fails", 1)
+	if a := g.raw("f", "xyz"); a.Status != 502 || a.Code != "model_error" || strings.Contains(string(a.Body), "no rule") {
+		t.Errorf("%v: expected 502 without the model's words", a)
+	}
+	if r := g.model("fails").Replicas[0]; !strings.Contains(r.LastError, "model_error: no rule for xyz") {
+		t.Errorf("the replica's last error is %q", r.LastError)
+	}
+	if log := g.logText(); !strings.Contains(log, "no rule for xyz") {
+		t.Errorf("the log has not what the model said:\n%s", log)
+	}
+}
+
 // badQueriesOfOIP sends 160 requests at once in the Open Inference Protocol, 10 of them bad: exactly those fail.
 func (g *gateway) badQueriesOfOIP(ctx context.Context, model string) {
 	var wg sync.WaitGroup
