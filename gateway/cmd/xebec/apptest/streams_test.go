@@ -401,6 +401,11 @@ name: told
 inputs:  [{name: input, dtype: string, shape: []}]
 outputs: [{name: output, dtype: string, shape: []}]
 run: {command: [python, model.py]}
+---
+kind: Function
+name: told
+models: [told]
+slo: 60s
 `)
 	g := serve(t, "--config", dir, "--python", python(t))
 	g.awaitReplicas("told", 1)
