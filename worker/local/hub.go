@@ -366,7 +366,7 @@ func (h *Hub) handshake(c *net.UnixConn, d *door, onHello func()) (*Replica, *wi
 	if h.closed {
 		h.mu.Unlock()
 		r.abandon("the gateway is shutting down", false)
-		c.Close()
+		unix.Close(r.fd) // start has closed c
 		return nil, nil
 	}
 	h.live[r] = struct{}{}
