@@ -82,7 +82,6 @@ type Capabilities struct {
 // Stats counts what a replica has done.
 type Stats struct {
 	Batches, Queries uint64 // predictions that the worker answered, also with an error
-	SegmentBytes     uint64 // shared memory between gateway and worker; 0: the transport has none
 	InPlace          uint64 // queries whose input the worker reads where it was received: [Reserver]
 	Feedback         FeedbackCounts
 	// LastError is the worker's most recent error text, bounded; empty if there was none.

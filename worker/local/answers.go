@@ -475,8 +475,6 @@ func (r *Replica) adopt(g *generation) {
 	old := r.gen
 	r.gen, r.next = g, nil
 	r.placeWaitingLocked(g)
-	r.growLocked() // a batch that came while the segments shrank may not fit
-	r.watchIdleLocked()
 	r.mu.Unlock()
 	old.release()
 }

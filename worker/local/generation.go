@@ -18,8 +18,6 @@ const (
 	firstSegmentMax = 8 << 20 //xebec:limit largest first segment
 	// minGrant leaves room for an error's text where outputs are small.
 	minGrant = 4096
-	// firstOutGuess is the expected output bytes of a query before there was one, for ragged outputs.
-	firstOutGuess = 256
 )
 
 // generation is one pair of segments with the gateway's state of it. Its memory is unmapped when the last reference is
@@ -27,7 +25,6 @@ const (
 type generation struct {
 	number   uint32
 	a, b     *shm.Segment
-	bytes    uint64 // of both
 	producer *shm.Producer
 	consumer *shm.Consumer
 	in, out  *shm.Slab
@@ -49,7 +46,7 @@ func newGeneration(number uint32, sz sizes) (*generation, error) {
 		return nil, fmt.Errorf("create the response segment (%d bytes): %w", sz.b, err)
 	}
 	off, end := shm.SlabOffset(ringEntries), uint64(len(a.Bytes()))
-	g := &generation{number: number, a: a, b: b, bytes: end + uint64(len(b.Bytes())), producer: shm.NewProducer(a, b), consumer: shm.NewConsumer(a, b),
+	g := &generation{number: number, a: a, b: b, producer: shm.NewProducer(a, b), consumer: shm.NewConsumer(a, b),
 		in: shm.NewSlab(off, end-sz.slots-off), out: shm.NewSlab(off, uint64(len(b.Bytes()))-off), slots: slotSpace{begin: end - sz.slots, end: end}}
 	g.refs.Store(1)
 	return g, nil

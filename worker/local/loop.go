@@ -102,9 +102,6 @@ func (r *Replica) finish() {
 		r.fd = -1
 	}
 	violated = r.violated // one of the last answers may have been a violation
-	if r.idle.timer != nil {
-		r.idle.timer.Stop()
-	}
 	reason, silent, next, gen := r.endReason, r.streams.silent, r.next, r.gen
 	r.next = nil
 	if reason == "" {

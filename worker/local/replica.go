@@ -33,7 +33,6 @@ type Replica struct {
 	// outputs has a schema for each combination of flags of a response.
 	outputs  [4]*wire.Schema
 	streams  streams
-	idle     idle
 	lines    lines
 	fixedOut bool
 
@@ -146,7 +145,7 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 		entries = depth + 1
 	}
 	r := &Replica{hub: h, exp: e, major: min(hello.Major, wire.Major), mode: mode, concurrency: concurrency, fd: -1, inputs: wire.NewSchema(specs),
-		table: make([]entry, 0, entries), depth: depth, side: queue, outGuess: firstOutGuess}
+		table: make([]entry, 0, entries), depth: depth, side: queue, outGuess: 256}
 	for flags := range uint32(len(r.outputs)) {
 		outs := slices.Clip(e.Signature.Outputs)
 		if flags&wire.FlagConfidences != 0 {
@@ -192,13 +191,10 @@ func (r *Replica) Stats() worker.Stats {
 	if s := r.lastError.Load(); s != nil {
 		st.LastError = *s
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.gen != nil {
-		st.SegmentBytes = r.gen.bytes
-	}
 	if r.side != nil {
+		r.mu.Lock()
 		st.Feedback = r.side.counts
+		r.mu.Unlock()
 	}
 	return st
 }
