@@ -380,14 +380,14 @@ def predict(batch):
         yield b"%d" % threading.active_count()
         return
     os.write({w}, b"!")
-    os.read({r}, 1)  # it can't be told that nobody listens
+    os.read({r}, 1)  # it does not notice that its caller has left
     yield b"late"
 
 xebec.serve(predict, concurrency=2)
 """
 
 
-def test_generators_that_cannot_be_told_keep_their_threads(tmp_path, pipes):
+def test_generators_that_do_not_notice_keep_their_threads(tmp_path, pipes):
     (r, w), (back_r, back_w) = pipes
     with Gateway(DEAF.format(r=r, w=back_w), tmp_path, pass_fds=[r, back_w]) as gw:
         for n in range(6):  # four of them wait for a thread
