@@ -365,7 +365,7 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
-	if left := g.containers(labelGateway); len(left) != 0 {
+	if left := g.containers(labelGateway + "=" + t.Name()); len(left) != 0 {
 		t.Errorf("containers left behind: %v", left)
 	}
 }

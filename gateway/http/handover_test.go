@@ -2,12 +2,15 @@ package http
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/xebec-serving/xebec/gateway/internal/accept"
 	"github.com/xebec-serving/xebec/gateway/query/querytest"
@@ -37,6 +40,22 @@ func hand(from *fixture, out *accept.Outlet) <-chan moved {
 		ended <- moved{n, err}
 	}()
 	return ended
+}
+
+// sent waits until a connection is on its way to the other process.
+func sent(t *testing.T, there *os.File) {
+	t.Helper()
+	fds := []unix.PollFd{{Fd: int32(there.Fd()), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, int(time.Minute.Milliseconds()))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n != 1 || err != nil {
+			t.Fatalf("no connection was sent: %v", err)
+		}
+		return
+	}
 }
 
 func take(t *testing.T, to *fixture, there *os.File) <-chan moved {
@@ -353,12 +372,12 @@ func TestHandOverEndsOnTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	given := hand(first, out)
-	first.wait(func(int) bool { return first.s.reads() }) // it was sent, and has no answer
+	sent(t, there) // and has no answer
 	if err := first.shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if m := <-given; m.taken != 0 || m.err != nil {
-		t.Errorf("the server that has ended has given %+v", m)
+		t.Errorf("the server that has ended has given %d: %v", m.taken, m.err)
 	}
 	io.WriteString(c, asked)
 	if m := <-take(t, second, there); m.taken != 1 || m.err != nil {

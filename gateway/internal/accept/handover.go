@@ -81,7 +81,7 @@ func (o *Outlet) Pass(fd int, k Kept) error {
 // os.ErrDeadlineExceeded if that takes longer, and os.ErrClosed after Close; any other one is the end of the socket.
 func (o *Outlet) Taken(until time.Time) error {
 	if err := o.to.SetReadDeadline(until); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", os.ErrClosed, err) // the only cause: NewOutlet's socket can be waited for
 	}
 	var answer [2]byte
 	n, err := o.to.Read(answer[:])

@@ -125,6 +125,9 @@ func TestTakenAfterTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.Close()
+	if err := out.Taken(soon()); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("after Close Taken returns %v", err)
+	}
 	c, _, err := in.Next()
 	if err != nil {
 		t.Fatal(err)
