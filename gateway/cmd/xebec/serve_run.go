@@ -46,7 +46,7 @@ func runGateway(ctx context.Context, cfg server.Config, signals chan os.Signal) 
 	m := manager{cfg.Logger}
 	m.ready()
 	defer m.watch(func() { s.Ready() })()
-	r := running{gateway: s, lameDuck: cfg.LameDuck, signals: signals, letGo: func() { signal.Stop(signals) }, manager: m, log: cfg.Logger}
+	r := running{gateway: s, lameDuck: cfg.LameDuck, signals: signals, letGo: func() { signal.Stop(signals) }, manager: m, log: cfg.Logger, now: time.Now}
 	return r.run()
 }
 
@@ -68,6 +68,22 @@ type running struct {
 	letGo    func() // leaves further signals to the system, which ends the process at once
 	manager  manager
 	log      *zap.Logger
+	now      func() time.Time
+	last     os.Signal // SIGTERM or SIGINT
+	at       time.Time // when it came
+}
+
+// sentTwice is how soon a signal comes again that was meant once: timeout(1), for example, sends one to its child, and then to its process group.
+const sentTwice = 100 * time.Millisecond //xebec:limit the same signal so soon after the first counts once
+
+// counts reports whether a signal is another one than the last.
+func (r *running) counts(sig os.Signal) bool {
+	now := r.now()
+	if sig == r.last && now.Sub(r.at) < sentTwice {
+		return false
+	}
+	r.last, r.at = sig, now
+	return true
 }
 
 func (r *running) run() error {
@@ -80,6 +96,9 @@ func (r *running) run() error {
 			r.manager.succeeded(r.Successor())
 			return r.end(0)
 		case sig := <-r.signals:
+			if sig != syscall.SIGHUP {
+				r.counts(sig)
+			}
 			switch sig {
 			case syscall.SIGHUP:
 				r.reload()
@@ -110,6 +129,7 @@ func (r *running) end(lameDuck time.Duration) error {
 			switch {
 			case sig == syscall.SIGHUP:
 				r.log.Info("the configuration is not applied again: the gateway is stopping")
+			case !r.counts(sig):
 			case quiesce.Err() == nil:
 				r.log.Info("another signal: the lame duck ends", zap.Stringer("signal", sig))
 				endLameDuck()

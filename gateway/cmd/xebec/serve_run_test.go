@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -47,31 +48,39 @@ func TestSignalsRuleTheGateway(t *testing.T) {
 	hup, term, intr := syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT
 	type step struct {
 		signal os.Signal
-		events string // that follow
+		events string        // that follow
+		after  time.Duration // the signal before; 0: a second
 	}
+	const soon, later = sentTwice - 1, sentTwice
 	for _, c := range []struct {
 		what     string
 		lameDuck time.Duration
 		reload   error
 		steps    []step
 	}{
-		{"three times SIGTERM", time.Hour, nil, []step{{term, "lame duck"}, {term, "drain"}, {term, "cut off, let go"}}},
-		{"SIGINT has no lame duck", time.Hour, nil, []step{{intr, "drain"}, {intr, "cut off, let go"}}},
-		{"SIGINT ends a lame duck", time.Hour, nil, []step{{term, "lame duck"}, {intr, "drain"}, {intr, "cut off, let go"}}},
-		{"no lame duck", 0, nil, []step{{term, "drain"}, {term, "cut off, let go"}}},
-		{"SIGHUP", time.Hour, nil, []step{{hup, "reload"}, {hup, "reload"}, {intr, "drain"}, {intr, "cut off, let go"}}},
-		{"SIGHUP with an invalid configuration", 0, errors.New("all.yaml:3:1: no"), []step{{hup, "reload"}, {hup, "reload"}, {term, "drain"}, {term, "cut off, let go"}}},
-		{"SIGHUP at the end", time.Hour, nil, []step{{term, "lame duck"}, {hup, ""}, {term, "drain"}, {hup, ""}, {term, "cut off, let go"}}},
+		{"three times SIGTERM", time.Hour, nil, []step{{term, "lame duck", 0}, {term, "drain", 0}, {term, "cut off, let go", 0}}},
+		{"each SIGTERM comes twice", time.Hour, nil, []step{{term, "lame duck", 0}, {term, "", soon}, {term, "drain", 1}, {term, "", soon}, {term, "cut off, let go", later}}},
+		{"SIGINT after SIGTERM", 0, nil, []step{{term, "drain", 0}, {intr, "cut off, let go", soon}}},
+		{"SIGINT has no lame duck", time.Hour, nil, []step{{intr, "drain", 0}, {intr, "cut off, let go", 0}}},
+		{"SIGINT ends a lame duck", time.Hour, nil, []step{{term, "lame duck", 0}, {intr, "drain", 0}, {intr, "cut off, let go", 0}}},
+		{"no lame duck", 0, nil, []step{{term, "drain", 0}, {term, "cut off, let go", 0}}},
+		{"SIGHUP", time.Hour, nil, []step{{hup, "reload", 0}, {hup, "reload", 0}, {intr, "drain", 0}, {intr, "cut off, let go", 0}}},
+		{"SIGHUP with an invalid configuration", 0, errors.New("all.yaml:3:1: no"), []step{{hup, "reload", 0}, {hup, "reload", 0}, {term, "drain", 0}, {term, "cut off, let go", 0}}},
+		{"SIGHUP at the end", time.Hour, nil, []step{{term, "lame duck", 0}, {hup, "", 0}, {term, "drain", 0}, {hup, "", 0}, {term, "cut off, let go", 0}}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			s := &scripted{events: make(chan string, 8), failed: make(chan error), reload: c.reload}
 			signals := make(chan os.Signal)
-			log := zap.NewNop()
-			r := running{gateway: s, lameDuck: c.lameDuck, signals: signals, letGo: func() { s.events <- "let go" }, manager: manager{log}, log: log}
+			log, clock, times := zap.NewNop(), time.Unix(1, 0), make(chan time.Time)
+			r := running{gateway: s, lameDuck: c.lameDuck, signals: signals, letGo: func() { s.events <- "let go" }, manager: manager{log}, log: log, now: func() time.Time { return <-times }}
 			ended := make(chan error)
 			go func() { ended <- r.run() }()
 			for i, step := range c.steps {
 				signals <- step.signal
+				if step.signal != hup {
+					clock = clock.Add(cmp.Or(step.after, time.Second))
+					times <- clock
+				}
 				want := map[string]bool{}
 				for _, e := range strings.Split(step.events, ", ") {
 					want[e] = true
@@ -94,7 +103,7 @@ func TestSignalsRuleTheGateway(t *testing.T) {
 func TestAPortThatFailsEndsTheGateway(t *testing.T) {
 	s := &scripted{events: make(chan string, 8), failed: make(chan error)}
 	signals := make(chan os.Signal)
-	r := running{gateway: s, lameDuck: time.Hour, signals: signals, letGo: func() {}, manager: manager{zap.NewNop()}, log: zap.NewNop()}
+	r := running{gateway: s, lameDuck: time.Hour, signals: signals, letGo: func() {}, manager: manager{zap.NewNop()}, log: zap.NewNop(), now: time.Now}
 	ended := make(chan error)
 	go func() { ended <- r.run() }()
 	broken := errors.New("broken")
