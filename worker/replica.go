@@ -33,7 +33,11 @@ type Replica interface {
 type Reserver interface {
 	// Reserve returns memory for the only input of a query, of n bytes, or nil: there is none now, or inputs of this model are always
 	// copied. The caller may fill it as slowly as it likes, and keeps it until no batch and nothing else reads the input.
-	Reserve(n int) api.Slot
+	//
+	// If it reports waits, there will be memory when other inputs have gone: give is called once with it, or with nil if there will be none
+	// after all. Any goroutine may call it, also before Reserve returns. It must not block, and reports whether it has taken the memory:
+	// false if the caller waits no more. With a nil give nothing waits.
+	Reserve(n int, give func(api.Slot) bool) (_ api.Slot, waits bool)
 }
 
 // Learner is a [Replica] whose model learns from labels, or knows how accurate it is. Predictions come first: a
@@ -82,6 +86,7 @@ type Capabilities struct {
 // Stats counts what a replica has done.
 type Stats struct {
 	Batches, Queries uint64 // predictions that the worker answered, also with an error
+	SegmentBytes     uint64 // shared memory between gateway and worker; 0: the transport has none
 	InPlace          uint64 // queries whose input the worker reads where it was received: [Reserver]
 	Feedback         FeedbackCounts
 	// LastError is the worker's most recent error text, bounded; empty if there was none.

@@ -36,9 +36,10 @@ type Route struct {
 	// answer; it borrows no body below 32 KiB. A transport may call it on a goroutine that serves many connections.
 	NonBlocking bool
 	// Reserve returns memory for the body of a request of this type to a function, of n bytes, which Serve will borrow, or nil: any will
-	// do. A transport may call it for large bodies without a content coding, when their head has come. It must not block. It is for paths
-	// that begin with /{function}, and may be nil.
-	Reserve func(function, contentType []byte, n int) api.Slot
+	// do. A transport may call it for large bodies without a content coding, when their head has come. It must not block. If it reports waits,
+	// there will be memory soon, and give is called once with it, or with nil if there is none after all; give must not block, and reports
+	// false if its caller waits no more. Reserve is for paths that begin with /{function}, and may be nil.
+	Reserve func(function, contentType []byte, n int, give func(api.Slot) bool) (_ api.Slot, waits bool)
 }
 
 // Exchange is a client's request, and the means to answer it. It is valid while the route's function runs.

@@ -29,7 +29,9 @@ type Bodies struct {
 	passed atomic.Int64 // bytes of mapped bodies, ever
 	turns  turns
 	unread unread
-	pools  [largestPooled + 1]sync.Pool
+	// placeWait is placeWait, except in tests.
+	placeWait api.Nanos
+	pools     [largestPooled + 1]sync.Pool
 
 	mu    sync.Mutex
 	free  [64][]*body // mapped, by power of two; the last used stand last
@@ -53,7 +55,7 @@ const answerShare = 2 //xebec:limit memory for answers that are not read: half o
 
 // NewBodies makes a budget of so many bytes for bodies, and one of half as many for answers; 0: any number.
 func NewBodies(limitBytes int64) *Bodies {
-	return &Bodies{limit: limitBytes, unread: unread{limit: limitBytes / answerShare}, turns: turns{wait: roomWait}}
+	return &Bodies{limit: limitBytes, unread: unread{limit: limitBytes / answerShare}, turns: turns{wait: roomWait}, placeWait: placeWait}
 }
 
 // Reserve takes n bytes of the budget, or reports that it has none left.

@@ -46,9 +46,20 @@ type conn struct {
 
 	turn   turn      // of a body that waits for room
 	wakes  func()    // Wake, once it was needed
-	queued bool      // the request in reader has a turn
-	until  api.Nanos // and how long it waits
+	queued queued    // whether the body of the request in reader waits
+	until  api.Nanos // and how long it waits for room
+
+	asking asking // of a body that waits for a place
 }
+
+// queued is for what a body waits.
+type queued uint8
+
+const (
+	queuedNot queued = iota
+	queuedForRoom
+	queuedForPlace
+)
 
 const (
 	connIdle    uint32 = iota
@@ -210,7 +221,7 @@ func (c *conn) written(call *dialect.Call) {
 
 // Left is called when the client has disconnected: a query in flight need not be evaluated, and a body that waits gives up its turn.
 func (c *conn) Left() {
-	if c.server.edge.Bodies.leave(&c.turn) {
+	if c.stopWaiting() {
 		_ = c.Socket.Close()
 		c.Free()
 		return

@@ -12,6 +12,7 @@
 //
 // A large raw body is received where its model's worker reads it, if the model has room for it (laid.go): the dialect's Reserve finds the
 // place when the head has come. Nothing copies the body. Up to 1 MiB its handler runs on the poller, too, and its query gives the place back.
+// While other bodies have all places it waits unread for a moment (places.go).
 //
 // Any other body lies in memory of [Bodies], the one budget of both ports, and is read straight to its place; large ones are mapped and given
 // back to the system soon after. A complete request passes Hertz's middlewares and becomes an [exchange]; the dialect parses its

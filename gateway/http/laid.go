@@ -23,7 +23,7 @@ const (
 // functionRoute is the end of a path /{function}/END.
 type functionRoute struct {
 	end     []byte
-	reserve func(function, contentType []byte, n int) api.Slot
+	reserve func(function, contentType []byte, n int, give func(api.Slot) bool) (_ api.Slot, waits bool)
 }
 
 // functionRoutes are those of the dialects.
@@ -51,37 +51,62 @@ func (list functionRoutes) find(path []byte) (function []byte, route *functionRo
 	return nil, nil
 }
 
-// takeBody returns memory for the body whose head has come, nil without room in the budget.
-func (c *conn) takeBody(r *reader, now api.Nanos) *body {
-	if !r.loop.Bodies.reserveInTurn(int(r.parser.Head().Length)) {
-		return nil
+// bodyMemory says whether a body whose head has come has memory.
+type bodyMemory uint8
+
+const (
+	bodyHasMemory bodyMemory = iota
+	bodyHasNoRoom            // in the budget of bodies, or the system has none
+	bodyWaits                // for a place: lookPlace goes on
+)
+
+// takeBody gets memory for the body whose head has come.
+func (c *conn) takeBody(r *reader, now api.Nanos) bodyMemory {
+	n := int(r.parser.Head().Length)
+	if !r.loop.Bodies.reserveInTurn(n) {
+		return bodyHasNoRoom
 	}
+	r.room = n
 	return c.placeBody(r, now)
 }
 
-// placeBody returns memory for the body whose head has come, for which room is reserved. If the system has none, it returns nil and gives
-// the room back. A body that a goroutine will read has memory of its own: only pollers move it there when its client is slow.
-func (c *conn) placeBody(r *reader, now api.Nanos) *body {
-	h, b := r.parser.Head(), r.loop.Bodies
-	n := int(h.Length)
-	if n >= laidBytes && !h.Continue {
-		if s := c.server.reserve(h); s != nil {
-			r.laidUntil = now + laidTime
-			c.Alarm(r.laidUntil)
-			return b.lay(s, n)
+// placeBody gets memory for the body whose head has come, and for which the reader has room. A body that a goroutine will read has memory of
+// its own: only pollers move it there when its client is slow.
+func (c *conn) placeBody(r *reader, now api.Nanos) bodyMemory {
+	var s api.Slot
+	if r.room >= laidBytes && !r.parser.Head().Continue {
+		var waits bool
+		if s, waits = c.askPlace(r, now); waits {
+			return bodyWaits
 		}
 	}
-	return b.memory(n)
+	return c.place(r, s, now)
+}
+
+// place gets memory for that body: a place, or without one other memory.
+func (c *conn) place(r *reader, s api.Slot, now api.Nanos) bodyMemory {
+	n, b := r.room, r.loop.Bodies
+	r.room = 0
+	if s != nil {
+		r.body = b.lay(s, n)
+		r.laidUntil = now + laidTime
+		c.Alarm(r.laidUntil)
+		return bodyHasMemory
+	}
+	if r.body = b.memory(n); r.body == nil {
+		return bodyHasNoRoom
+	}
+	return bodyHasMemory
 }
 
 // laid reports whether the request's body lies in the memory of a worker.
 func (r *reader) laid() bool { return r.body != nil && r.body.slot != nil }
 
-// reserve asks the dialect for a place for a request's body.
-func (s *Server) reserve(h *http1.Head) api.Slot {
+// reserve asks the dialect for a place for a request's body, or for a call of give when there is one.
+func (s *Server) reserve(h *http1.Head, give func(api.Slot) bool) (_ api.Slot, waits bool) {
 	function, route := s.functions.find(h.Path())
 	if route == nil || route.reserve == nil || string(h.Method()) != "POST" {
-		return nil
+		return nil, false
 	}
 	var contentType []byte
 	for i := range h.Fields() {
@@ -89,10 +114,10 @@ func (s *Server) reserve(h *http1.Head) api.Slot {
 		case bytes.EqualFold(name, contentTypeName):
 			contentType = value
 		case bytes.EqualFold(name, contentEncodingName):
-			return nil
+			return nil, false
 		}
 	}
-	return route.reserve(function, contentType, int(h.Length))
+	return route.reserve(function, contentType, int(h.Length), give)
 }
 
 var contentTypeName, contentEncodingName = []byte("Content-Type"), []byte("Content-Encoding")

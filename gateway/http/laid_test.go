@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +18,11 @@ import (
 type testSlots struct {
 	held, given atomic.Int32
 	none        atomic.Bool
+
+	mu     sync.Mutex
+	soon   bool  // without one, bodies may wait
+	most   int32 // at a time; 0: any number
+	askers []func(some bool) bool
 }
 
 type testSlot struct {
@@ -24,13 +30,59 @@ type testSlot struct {
 	b  []byte
 }
 
-func (s *testSlots) reserve(n int) api.Slot {
-	if s.none.Load() {
-		return nil
+func (s *testSlots) reserve(n int, give func(api.Slot) bool) (api.Slot, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.none.Load() || s.most > 0 && s.held.Load() >= s.most {
+		waits := s.soon && give != nil
+		if waits {
+			s.askers = append(s.askers, func(some bool) bool {
+				if some {
+					return give(s.slot(n))
+				}
+				return give(nil)
+			})
+		}
+		return nil, waits
 	}
+	return s.slot(n), false
+}
+
+func (s *testSlots) slot(n int) api.Slot {
 	s.held.Add(1)
 	s.given.Add(1)
 	return &testSlot{s, make([]byte, n)}
+}
+
+// give answers the first that waits, and reports whether it did.
+func (s *testSlots) give(some bool) bool {
+	for {
+		s.mu.Lock()
+		if len(s.askers) == 0 {
+			s.mu.Unlock()
+			return false
+		}
+		first := s.askers[0]
+		s.askers = s.askers[1:]
+		s.mu.Unlock()
+		if first(some) {
+			return true
+		}
+		if some {
+			s.held.Add(-1)
+			s.given.Add(-1)
+		}
+	}
+}
+
+// asked waits until so many bodies have asked to wait.
+func (s *testSlots) asked(t *testing.T, n int) {
+	t.Helper()
+	s.await(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.askers) == n
+	})
 }
 
 func (s *testSlot) Bytes() []byte { return s.b }
@@ -38,6 +90,9 @@ func (s *testSlot) Bytes() []byte { return s.b }
 func (s *testSlot) Free() {
 	clear(s.b) // a later reader finds zeros
 	s.of.held.Add(-1)
+	if s.of.most > 0 {
+		s.of.give(true)
+	}
 }
 
 // awaitFreed waits until slots have been given and none is held. A goroutine of the server frees them.

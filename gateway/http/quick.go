@@ -56,7 +56,10 @@ func (l *loop) take(c *conn, now api.Nanos) *reader {
 func (r *reader) free() {
 	r.dropBody()
 	l := r.loop
-	r.loop, r.conn, r.own, r.placed = nil, nil, nil, false
+	if r.room > 0 {
+		l.Bodies.Return(r.room)
+	}
+	r.loop, r.conn, r.own, r.placed, r.room = nil, nil, nil, false, 0
 	if r.rc.IsExiled() {
 		r.rc = nil
 	} else {
@@ -95,9 +98,13 @@ func (c *conn) Input(in []byte, now api.Nanos) {
 				return
 			}
 			if int(h.Length) > len(in) {
-				if r.body = c.takeBody(r, now); r.body == nil {
-					c.begun.Store(true)
+				c.begun.Store(true)
+				switch c.takeBody(r, now) {
+				case bodyHasNoRoom:
 					c.awaitRoom(r, in, now)
+					return
+				case bodyWaits:
+					c.Keep(in)
 					return
 				}
 			}
@@ -233,8 +240,12 @@ func (l *loop) report(v any) {
 // Expired is called when a deadline may have passed.
 func (c *conn) Expired(now api.Nanos) {
 	if r := c.reader; r != nil {
-		if c.queued {
+		switch c.queued {
+		case queuedForRoom:
 			c.look(r, now)
+			return
+		case queuedForPlace:
+			c.lookPlace(r, now)
 			return
 		}
 		if f := r.parser.Expire(now); f != nil {

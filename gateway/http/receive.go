@@ -35,6 +35,7 @@ type reader struct {
 	parked  bool // the goroutine that has the connection returns it, because the body waits for room
 	// laidUntil is how long the body may lie in a worker's memory before it is complete.
 	laidUntil api.Nanos
+	room      int // bytes of the budget of bodies that the request has while its body has no memory
 }
 
 // left is a client that has left: no answer can reach it.

@@ -139,14 +139,14 @@ func (c *conn) park(r *reader, now api.Nanos) bool {
 	if c.wakes == nil {
 		c.wakes = c.Wake
 	}
-	c.reader, c.queued, c.until = r, true, now+api.Nanos(bodies.turns.wait)
+	c.reader, c.queued, c.until = r, queuedForRoom, now+api.Nanos(bodies.turns.wait)
 	c.Hold()
 	if bodies.await(&c.turn, int(r.parser.Head().Length), c.wakes) {
 		if !c.Gone() || !bodies.leave(&c.turn) { // Left is not called again for a client that is gone
 			return true
 		}
 	}
-	c.reader, c.queued = nil, false
+	c.reader, c.queued = nil, queuedNot
 	c.Free()
 	return false
 }
@@ -156,23 +156,27 @@ func (c *conn) look(r *reader, now api.Nanos) {
 	bodies := r.loop.Bodies
 	switch {
 	case bodies.claim(&c.turn):
-		c.queued = false
+		c.queued = queuedNot
+		r.room = c.turn.bytes
 		c.Free()
-		c.resume(r, now)
+		c.reader = nil
+		c.goOn(r, c.placeBody(r, now), now)
 	case now < c.until:
 		c.Alarm(c.until)
 	case bodies.leave(&c.turn):
-		c.reader, c.queued = nil, false
+		c.reader, c.queued = nil, queuedNot
 		c.Free()
 		c.lend(r, nil, refused, noRoom)
 	}
 }
 
-// resume reads the body of a request that has waited.
-func (c *conn) resume(r *reader, now api.Nanos) {
-	c.reader = nil
-	if r.body = c.placeBody(r, now); r.body == nil {
+// goOn reads the body of a request that has waited, if it has memory.
+func (c *conn) goOn(r *reader, has bodyMemory, now api.Nanos) {
+	switch has {
+	case bodyHasNoRoom:
 		c.lend(r, nil, refused, noRoom)
+		return
+	case bodyWaits:
 		return
 	}
 	r.parser.Resume(now)
@@ -189,9 +193,12 @@ func (c *conn) resume(r *reader, now api.Nanos) {
 	}
 }
 
+// stopWaiting ends the waiting of a body, and reports whether there was any. Its caller frees the connection.
+func (c *conn) stopWaiting() bool { return c.server.edge.Bodies.leave(&c.turn) || c.asking.stop() }
+
 // Close closes the connection. Its body waits no longer. Any goroutine may call it.
 func (c *conn) Close() error {
-	waited := c.server.edge.Bodies.leave(&c.turn)
+	waited := c.stopWaiting()
 	err := c.Socket.Close()
 	if waited {
 		c.Free()

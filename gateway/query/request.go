@@ -180,15 +180,17 @@ func (r *Request) Next() ([]api.Value, error) {
 
 // Reserve returns memory for the only input of a query to a function, of n bytes, in which Borrow's body lies best: its model reads it
 // there. It returns nil if the function's queries may go to several models, or if the model has no such memory now.
-func (p *Path) Reserve(function []byte, n int) api.Slot {
+//
+// If it reports waits, give is called once with such memory; see [worker.Reserver].
+func (p *Path) Reserve(function []byte, n int, give func(api.Slot) bool) (_ api.Slot, waits bool) {
 	fn := p.table.Load().Functions[string(function)]
 	if fn == nil || !fn.borrows() || len(fn.Candidates) != 1 || fn.Candidates[0].Route != nil {
-		return nil
+		return nil, false
 	}
 	if m := fn.Candidates[0].Model; m.Reserve != nil && !m.Streams {
-		return m.Reserve(n)
+		return m.Reserve(n, give)
 	}
-	return nil
+	return nil, false
 }
 
 // Borrow makes body the Data of the only query's first input without copying it, and reports whether it did. The body

@@ -90,8 +90,9 @@ type Model struct {
 	Direct int32
 	// Wake asks for a replica. It is called for each query that finds none and must not block. Nil: nothing can start one.
 	Wake func()
-	// Reserve returns memory of one of its replicas for an input of n bytes, nil without any. It must not block. Nil: there is never any.
-	Reserve func(n int) api.Slot
+	// Reserve returns memory of one of its replicas for an input of n bytes, as that of [worker.Reserver]. It must not block. Nil: there is
+	// never any.
+	Reserve func(n int, give func(api.Slot) bool) (_ api.Slot, waits bool)
 	// Asleep: the model has no replica because it gets no queries. A query wakes it.
 	Asleep atomic.Bool
 	// Ready counts the connected replicas. With none, queries may wait ColdStart for the first one.

@@ -134,6 +134,7 @@ func (r *Replica) frame(typ wire.Type, payload []byte) {
 		}
 		r.leaving = true
 		r.mu.Lock()
+		r.ending = true
 		r.closeSideLocked()
 		r.mu.Unlock()
 		r.exp.Events.Leaving(r, printable([]byte(m.Reason)))
@@ -421,7 +422,7 @@ func (r *Replica) growLocked() {
 		}
 		waiting = true
 	}
-	if !waiting {
+	if !waiting && (r.slotWant == 0 || r.ending) {
 		return
 	}
 	room := func(have, largest uint64) uint64 {
@@ -429,7 +430,7 @@ func (r *Replica) growLocked() {
 		n := roundSegment(shm.SlabOffset(ringEntries) + largest*uint64(r.depth)*5/4)
 		return min(max(n, have), r.hub.cfg.MaxSegmentBytes)
 	}
-	have := sizes{a: uint64(len(r.gen.a.Bytes())), b: uint64(len(r.gen.b.Bytes())), slots: r.gen.slots.end - r.gen.slots.begin}
+	have := r.gen.size
 	sz := sizes{a: room(have.a-have.slots, r.maxIn), b: room(have.b, r.maxOut), slots: r.slotRoomLocked(have.slots)}
 	if sz.a += sz.slots; sz.a > r.hub.cfg.MaxSegmentBytes { // such batches need all of it
 		sz.a, sz.slots, r.slotted = r.hub.cfg.MaxSegmentBytes, 0, false
@@ -449,16 +450,22 @@ func (r *Replica) growLocked() {
 func (r *Replica) grow(number uint32, sz sizes) {
 	defer r.hub.wg.Done()
 	g, err := newGeneration(number, sz)
+	var none []asker
+	defer func() {
+		giveNone(none)
+		r.giveSlots() // where there is no larger segment after all
+	}()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.growing = false
 	switch {
-	case err != nil && sz.slots > r.gen.slots.end-r.gen.slots.begin:
+	case err != nil && sz.slots > r.gen.size.slots:
 		r.slotted = false // batches do without
 		r.growLocked()
+		none = r.takeAskersLocked()
 	case err != nil:
 		r.killLocked("no memory for larger segments: "+err.Error(), false)
-	case r.fd < 0 || r.endReason != "" || !r.waitingLocked(r.table):
+	case r.fd < 0 || r.endReason != "" || !r.waitingLocked(r.table) && (sz.slots == r.gen.size.slots || r.ending):
 		g.closeFDs()
 		g.release()
 	default:
@@ -475,8 +482,13 @@ func (r *Replica) adopt(g *generation) {
 	old := r.gen
 	r.gen, r.next = g, nil
 	r.placeWaitingLocked(g)
+	r.wantSlotsLocked(0) // inputs that came while it grew
+	r.growLocked()       // a batch that came while the segments shrank may not fit
+	r.watchIdleLocked()
 	r.mu.Unlock()
 	old.release()
+	r.giveSlots()
+	r.sendSide() // one may have come meanwhile
 }
 
 // placeWaitingLocked places the batches that waited into g, oldest first, and stops at the first that does not fit.

@@ -34,9 +34,15 @@
 //
 // Batches do not depend on slots. The lowest free place is given out, so that the inputs of a fixed tensor, which must be neighbours in
 // their order, often are: Send orders the queries of a batch by their places. If they are not, if another replica gets the batch, or if
-// the batch is padded, Send copies, as it does for all other inputs. A segment has no slots until one is asked for. The part doubles as
-// more are asked for at a time, up to [Config].SlotBytes or a quarter of the largest segment, at the next boundary between batches; batches have their
-// own part, so a slow client delays no batch.
+// the batch is padded, Send copies, as it does for all other inputs. A segment has no slots until one is asked for. The part follows what is asked
+// for at a time, up to [Config].SlotBytes or a quarter of the largest segment, at the next boundary between batches; batches have their
+// own part, so a slow client delays no batch. An input that finds no slot may wait for one; those that wait get them in the order in which they
+// came, and further ones do not overtake them.
+//
+// # Segments that shrink
+//
+// In shrink.go a replica that has had no batch for a while gets segments of the first sizes (not workers of version 1). A batch that comes
+// meanwhile waits for them, and grows them if it does not fit.
 //
 // # Streams
 //

@@ -18,6 +18,9 @@ const MaxIdleBytes = maxIdleBytes
 // MaxFeedbackWaiting is how many feedback batches wait at a replica.
 const MaxFeedbackWaiting = maxFeedbackWaiting
 
+// LookIdle does what the timer does that looks for segments that are larger than needed.
+func (r *Replica) LookIdle() { r.lookIdle() }
+
 // SideOverdue does what the timer of a side request does.
 func (r *Replica) SideOverdue() { r.sideOverdue() }
 

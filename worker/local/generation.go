@@ -18,6 +18,8 @@ const (
 	firstSegmentMax = 8 << 20 //xebec:limit largest first segment
 	// minGrant leaves room for an error's text where outputs are small.
 	minGrant = 4096
+	// firstOutGuess is the expected output bytes of a query before there was one, for ragged outputs.
+	firstOutGuess = 256
 )
 
 // generation is one pair of segments with the gateway's state of it. Its memory is unmapped when the last reference is
@@ -29,6 +31,7 @@ type generation struct {
 	consumer *shm.Consumer
 	in, out  *shm.Slab
 	slots    slotSpace // behind in, in the request segment
+	size     sizes
 	refs     atomic.Int32
 }
 
@@ -45,9 +48,10 @@ func newGeneration(number uint32, sz sizes) (*generation, error) {
 		a.Close()
 		return nil, fmt.Errorf("create the response segment (%d bytes): %w", sz.b, err)
 	}
-	off, end := shm.SlabOffset(ringEntries), uint64(len(a.Bytes()))
-	g := &generation{number: number, a: a, b: b, producer: shm.NewProducer(a, b), consumer: shm.NewConsumer(a, b),
-		in: shm.NewSlab(off, end-sz.slots-off), out: shm.NewSlab(off, uint64(len(b.Bytes()))-off), slots: slotSpace{begin: end - sz.slots, end: end}}
+	sz.a, sz.b = uint64(len(a.Bytes())), uint64(len(b.Bytes())) // whole pages
+	off := shm.SlabOffset(ringEntries)
+	g := &generation{number: number, a: a, b: b, producer: shm.NewProducer(a, b), consumer: shm.NewConsumer(a, b), size: sz,
+		in: shm.NewSlab(off, sz.a-sz.slots-off), out: shm.NewSlab(off, sz.b-off), slots: slotSpace{begin: sz.a - sz.slots, end: sz.a}}
 	g.refs.Store(1)
 	return g, nil
 }

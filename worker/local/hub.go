@@ -76,6 +76,8 @@ type Config struct {
 	// SlotBytes bounds the part of each request segment in which inputs are received; DefaultSlotBytes when 0. A quarter of MaxSegmentBytes
 	// bounds it, too.
 	SlotBytes uint64
+	// ShrinkAfter is how long a replica has no batch before segments that have grown become small again; DefaultShrinkAfter when 0.
+	ShrinkAfter time.Duration
 }
 
 // Hub accepts workers on a unix socket. It is a [worker.Transport].
@@ -104,6 +106,9 @@ func Listen(cfg Config) (*Hub, error) {
 	}
 	if cfg.MaxSegmentBytes == 0 {
 		cfg.MaxSegmentBytes = DefaultMaxSegmentBytes
+	}
+	if cfg.ShrinkAfter == 0 {
+		cfg.ShrinkAfter = DefaultShrinkAfter
 	}
 	if cfg.SlotBytes == 0 {
 		cfg.SlotBytes = DefaultSlotBytes

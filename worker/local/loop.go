@@ -102,6 +102,9 @@ func (r *Replica) finish() {
 		r.fd = -1
 	}
 	violated = r.violated // one of the last answers may have been a violation
+	if r.idle.timer != nil {
+		r.idle.timer.Stop()
+	}
 	reason, silent, next, gen := r.endReason, r.streams.silent, r.next, r.gen
 	r.next = nil
 	if reason == "" {
@@ -109,10 +112,12 @@ func (r *Replica) finish() {
 	}
 	r.endReason = reason
 	lost := r.dropSideLocked()
+	none := r.takeAskersLocked()
 	r.table = r.table[:0]
 	r.mu.Unlock()
 	r.rmu.Unlock()
 	r.closeLines()
+	giveNone(none)
 	gen.release()
 	if next != nil {
 		next.closeFDs()

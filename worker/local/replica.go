@@ -33,6 +33,7 @@ type Replica struct {
 	// outputs has a schema for each combination of flags of a response.
 	outputs  [4]*wire.Schema
 	streams  streams
+	idle     idle
 	lines    lines
 	fixedOut bool
 
@@ -44,7 +45,10 @@ type Replica struct {
 	next          *generation // sent, READY not received yet
 	growing       bool        // a goroutine is making larger segments
 	slotted       bool        // inputs may be received in slots
-	slotWant      uint64      // bytes of slots that had no room
+	slotWant      uint64      // bytes of slots that the next segment should have; 0: as many as this one
+	askers        []asker     // inputs that wait for a slot, the first one first
+	slotAsked     uint64      // their bytes
+	ending        bool        // DRAIN was sent, or LEAVING received: the worker gets no segments that no batch needs
 	table         []entry     // outstanding batches: at most depth predictions and one side request
 	lastID        uint64      // number of the last batch that was pushed
 	maxIn, maxOut uint64      // the largest input and grant that ever waited for room
@@ -145,7 +149,7 @@ func newReplica(h *Hub, e worker.Expectation, hello wire.Hello, c *net.UnixConn)
 		entries = depth + 1
 	}
 	r := &Replica{hub: h, exp: e, major: min(hello.Major, wire.Major), mode: mode, concurrency: concurrency, fd: -1, inputs: wire.NewSchema(specs),
-		table: make([]entry, 0, entries), depth: depth, side: queue, outGuess: 256}
+		table: make([]entry, 0, entries), depth: depth, side: queue, outGuess: firstOutGuess}
 	for flags := range uint32(len(r.outputs)) {
 		outs := slices.Clip(e.Signature.Outputs)
 		if flags&wire.FlagConfidences != 0 {
@@ -191,10 +195,13 @@ func (r *Replica) Stats() worker.Stats {
 	if s := r.lastError.Load(); s != nil {
 		st.LastError = *s
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gen != nil {
+		st.SegmentBytes = r.gen.size.a + r.gen.size.b
+	}
 	if r.side != nil {
-		r.mu.Lock()
 		st.Feedback = r.side.counts
-		r.mu.Unlock()
 	}
 	return st
 }
@@ -277,7 +284,7 @@ func (r *Replica) Send(b *api.Batch) error {
 	if placed {
 		room = r.inputs.SizePlaced(&r.values)
 	}
-	if r.next != nil || r.slotWant > 0 || r.waitingLocked(r.table[:len(r.table)-1]) || !r.placeLocked(e, room) {
+	if r.next != nil || r.growing || r.slotWant > 0 || r.waitingLocked(r.table[:len(r.table)-1]) || !r.placeLocked(e, room) {
 		r.growLocked()
 		r.mu.Unlock()
 		return nil
@@ -563,6 +570,7 @@ func (r *Replica) killLocked(reason string, violated bool) {
 // Drain implements [worker.Replica].
 func (r *Replica) Drain() {
 	r.mu.Lock()
+	r.ending = true
 	r.closeSideLocked()
 	var lost sideRequest
 	if e := r.findSide(); e != nil && e.state == stateWaiting {

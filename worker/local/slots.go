@@ -15,6 +15,10 @@ const (
 	DefaultSlotBytes = 64 << 20 //xebec:limit memory of a replica in which large inputs are received without a copy, or an eighth of `--body-memory` if that is less
 	// maxSlots bounds them by number, since they are searched one after the other.
 	maxSlots = 256 //xebec:limit large inputs that a replica's segment receives at a time
+	// minSlots: where there can be fewer, an input does not wait for one, since the next batches may need more than there are.
+	minSlots = 32 //xebec:limit large inputs for which a replica must have memory before further ones wait unread
+	// maxAskers bounds those that wait.
+	maxAskers = 1024 //xebec:limit large inputs that wait unread at a replica
 )
 
 // slot is a part of a request segment that receives one input. The mapping lives as long as the slot, also if the replica ends.
@@ -26,29 +30,99 @@ type slot struct {
 
 var slotPool = sync.Pool{New: func() any { return new(slot) }}
 
-// Reserve implements [worker.Reserver]. If the segment has too little room, it grows at the next boundary between batches.
-func (r *Replica) Reserve(n int) api.Slot {
+// Reserve implements [worker.Reserver]. If the segment has too little room, it grows, at the next boundary between batches if there are any.
+func (r *Replica) Reserve(n int, give func(api.Slot) bool) (_ api.Slot, waits bool) {
 	if n <= 0 {
-		return nil
+		return nil, false
 	}
-	need := (uint64(n) + slotAlign - 1) &^ (slotAlign - 1)
+	need, largest := slotSize(n), r.hub.slotBytes()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.slotted || r.fd < 0 || r.endReason != "" {
-		return nil
+	if !r.slotted || r.fd < 0 || r.endReason != "" || r.ending || need > largest {
+		return nil, false
 	}
-	g := r.gen
-	at, ok := g.slots.alloc(need)
-	if !ok {
-		if want := g.slots.used() + need; want > g.slots.end-g.slots.begin && want <= r.hub.slotBytes() && r.next == nil && !r.growing {
-			r.slotWant = max(r.slotWant, want)
+	if len(r.askers) == 0 { // otherwise it would overtake them
+		if s := r.slotLocked(n); s != nil {
+			return s, false
 		}
+	}
+	r.wantSlotsLocked(need)
+	if give == nil || need > largest/minSlots || len(r.askers) == maxAskers {
+		return nil, false
+	}
+	r.askers = append(r.askers, asker{n, give})
+	r.slotAsked += need
+	return nil, true
+}
+
+func slotSize(n int) uint64 { return (uint64(n) + slotAlign - 1) &^ (slotAlign - 1) }
+
+// slotLocked returns a slot of the current segment, nil without room.
+func (r *Replica) slotLocked(n int) *slot {
+	at, ok := r.gen.slots.alloc(slotSize(n))
+	if !ok {
 		return nil
 	}
-	g.acquire()
+	r.gen.acquire()
 	s := slotPool.Get().(*slot)
-	s.replica, s.gen, s.at = r, g, span{at, uint64(n)}
+	s.replica, s.gen, s.at = r, r.gen, span{at, uint64(n)}
 	return s
+}
+
+// wantSlotsLocked makes the segment grow if it has less room than the inputs need that wait, and one more of so many bytes. What lies in slots of
+// the old segment is copied, so a segment that has some for everyone does not grow while much lies there.
+func (r *Replica) wantSlotsLocked(need uint64) {
+	have, used := r.gen.size.slots, r.gen.slots.used()
+	want := min(used+r.slotAsked+need, r.hub.slotBytes())
+	if want <= have || r.next != nil || r.growing || r.ending || used > firstSlotBytes && have >= minSlots*need {
+		return
+	}
+	r.slotWant = max(r.slotWant, want)
+	r.growLocked()
+}
+
+// asker is an input that waits for a slot.
+type asker struct {
+	n    int
+	give func(api.Slot) bool
+}
+
+// giveSlots gives slots to the inputs that wait, in the order in which they came. While larger segments are made it gives none: what lies in the
+// current one would have to be copied. The caller does not hold the lock.
+func (r *Replica) giveSlots() {
+	for {
+		r.mu.Lock()
+		if len(r.askers) == 0 || r.growing || r.next != nil {
+			r.mu.Unlock()
+			return
+		}
+		a := r.askers[0]
+		s := r.slotLocked(a.n)
+		if s != nil {
+			r.askers = slices.Delete(r.askers, 0, 1)
+			r.slotAsked -= slotSize(a.n)
+		}
+		r.mu.Unlock()
+		if s == nil {
+			return
+		}
+		if !a.give(s) {
+			s.free()
+		}
+	}
+}
+
+// giveNone tells those that wait that they get no slot.
+func giveNone(askers []asker) {
+	for _, a := range askers {
+		a.give(nil)
+	}
+}
+
+func (r *Replica) takeAskersLocked() []asker {
+	all := r.askers
+	r.askers, r.slotAsked = nil, 0
+	return all
 }
 
 // Bytes is the memory to fill.
@@ -58,13 +132,22 @@ func (s *slot) Bytes() []byte {
 
 // Free gives the memory back. Neither the gateway nor the worker reads it any more: all batches that have it have ended.
 func (s *slot) Free() {
+	if r := s.replica; s.free() {
+		r.giveSlots()
+	}
+}
+
+// free reports whether inputs wait for the room.
+func (s *slot) free() (asked bool) {
 	r, g, at := s.replica, s.gen, s.at.off
 	*s = slot{}
 	slotPool.Put(s)
 	r.mu.Lock()
 	g.slots.free(at)
+	asked = g == r.gen && len(r.askers) > 0
 	r.mu.Unlock()
 	g.release()
+	return asked
 }
 
 // slotBytes is the largest part of a segment that may be slots. A batch that is copied must fit beside it.
@@ -75,7 +158,7 @@ func (h *Hub) slotBytes() uint64 {
 // firstSlotBytes is the least that a segment has for slots, if inputs have asked for some.
 const firstSlotBytes = 4 << 20 //xebec:limit smallest part of a segment in which large inputs are received
 
-// slotRoomLocked is how many bytes of the next segment are slots, if this one has so many. What was asked for doubles.
+// slotRoomLocked is how many bytes of the next segment are slots, if this one has so many.
 func (r *Replica) slotRoomLocked(have uint64) uint64 {
 	switch {
 	case !r.slotted:
@@ -83,7 +166,7 @@ func (r *Replica) slotRoomLocked(have uint64) uint64 {
 	case r.slotWant == 0:
 		return have
 	}
-	return min(max(have, firstSlotBytes, 1<<bits.Len64(2*r.slotWant-1)), r.hub.slotBytes())
+	return min(max(have, firstSlotBytes, 1<<bits.Len64(r.slotWant-1)), r.hub.slotBytes())
 }
 
 // locateLocked finds which inputs of the batch lie in slots of the current generation, and reports whether there are some that need no

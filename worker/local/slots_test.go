@@ -15,7 +15,7 @@ import (
 func (st *stage) reserve(t *testing.T, n int) api.Slot {
 	t.Helper()
 	to := st.Replica.(worker.Reserver)
-	s := to.Reserve(n)
+	s, _ := to.Reserve(n, nil)
 	if s == nil {
 		b := st.Send(workertest.Texts("grow")...)
 		req := st.w.Next()
@@ -24,7 +24,7 @@ func (st *stage) reserve(t *testing.T, n int) api.Slot {
 		}
 		st.w.Respond(st.echo(req))
 		st.WantTexts(b, "grow")
-		s = to.Reserve(n)
+		s, _ = to.Reserve(n, nil)
 	}
 	if s == nil || len(s.Bytes()) != n {
 		t.Fatalf("%d bytes cannot be reserved", n)
@@ -47,7 +47,7 @@ func TestSlotOutlivesItsReplica(t *testing.T) {
 		if n := st.honest.Replica.Stats().InPlace; n != 0 {
 			t.Errorf("%d inputs of another replica's segment count as in place", n)
 		}
-		if st.Replica.(worker.Reserver).Reserve(1) != nil {
+		if s, _ := st.Replica.(worker.Reserver).Reserve(1, nil); s != nil {
 			t.Error("a replica that has ended gives memory")
 		}
 		s.Free()
@@ -87,7 +87,7 @@ func TestSlotsGiveWay(t *testing.T) {
 	const max = 8 << 20
 	st := newStage(t, local.RuntimePoller, wire.CapRing, workertest.Text(), 1, max)
 	to := st.Replica.(worker.Reserver)
-	if to.Reserve(max/4+1) != nil {
+	if s, _ := to.Reserve(max/4+1, nil); s != nil {
 		t.Error("a slot is larger than a quarter of the largest segment")
 	}
 	s := st.reserve(t, 1<<20)
@@ -99,11 +99,95 @@ func TestSlotsGiveWay(t *testing.T) {
 	}
 	st.w.Respond(workertest.Answer(req))
 	st.Wait(b)
-	if to.Reserve(1<<20) != nil {
+	if s, _ := to.Reserve(1<<20, nil); s != nil {
 		t.Error("a segment that batches need as a whole has slots")
 	}
 	s.Free()
 	st.w.Close()
 	st.End()
 	st.unaffected(t)
+}
+
+// An input that finds no slot waits while the segment grows for it, and for one that another input leaves. What waits gets them in order, and
+// none when the replica ends. Inputs of which few fit do not wait.
+func TestSlotIsAwaited(t *testing.T) {
+	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
+		const max, slots = 16 << 20, 4 << 20
+		st := newStage(t, poller, capabilities, workertest.Text(), 2, max)
+		to := st.Replica.(worker.Reserver)
+		type answer struct {
+			asker int
+			slot  api.Slot
+		}
+		given := make(chan answer, 8)
+		asker := func(i int, takes bool) func(api.Slot) bool {
+			return func(s api.Slot) bool { given <- answer{i, s}; return takes }
+		}
+		if s, waits := to.Reserve(slots/32+1, asker(0, true)); s != nil || waits {
+			t.Errorf("an input that is too large to wait: slot %v, waits %v", s, waits)
+		}
+		st.w.ReadSegments()
+		if s, waits := to.Reserve(slots/32, asker(1, true)); s != nil || !waits {
+			t.Fatalf("while the segment grows: slot %v, waits %v", s, waits)
+		}
+		st.w.Ready()
+		first := <-given
+		if first.asker != 1 || first.slot == nil || len(first.slot.Bytes()) != slots/32 {
+			t.Fatalf("the larger segment gave %+v", first)
+		}
+		held := []api.Slot{first.slot}
+		for {
+			s, waits := to.Reserve(slots/32, asker(2, false))
+			if waits {
+				break
+			}
+			if s == nil {
+				t.Fatalf("no slot after %d, and none soon", len(held))
+			}
+			held = append(held, s)
+		}
+		if len(held) != 32 {
+			t.Errorf("%d slots, expected 32", len(held))
+		}
+		if s, waits := to.Reserve(100, nil); s != nil || waits {
+			t.Errorf("without a give: slot %v, waits %v", s, waits)
+		}
+		for _, i := range []int{3, 4} {
+			if _, waits := to.Reserve(slots/32, asker(i, true)); !waits {
+				t.Fatal("it does not wait")
+			}
+		}
+		held[0].Free()
+		if a, b := <-given, <-given; a.asker != 2 || b.asker != 3 || b.slot == nil || len(given) > 0 {
+			t.Errorf("%+v, %+v and %d more, expected 2, which waits no more, and 3", a, b, len(given))
+		} else {
+			held[0] = b.slot
+		}
+		st.w.Close()
+		st.End()
+		if last := <-given; last.asker != 4 || last.slot != nil {
+			t.Errorf("the end gave %+v", last)
+		}
+		if s, waits := to.Reserve(100, asker(5, true)); s != nil || waits {
+			t.Errorf("after the end: slot %v, waits %v", s, waits)
+		}
+		for _, s := range held {
+			s.Free()
+		}
+		st.unaffected(t)
+	})
+}
+
+// A worker that is asked to end gets no segments for inputs.
+func TestNoSlotsWhileDraining(t *testing.T) {
+	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
+		st := newStage(t, poller, capabilities, workertest.Text(), 2, 0)
+		st.Replica.Drain()
+		if s, waits := st.Replica.(worker.Reserver).Reserve(1, func(api.Slot) bool { return true }); s != nil || waits {
+			t.Errorf("slot %v, waits %v", s, waits)
+		}
+		st.w.Close()
+		st.End()
+		st.unaffected(t)
+	})
 }

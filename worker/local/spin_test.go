@@ -13,7 +13,7 @@ import (
 // A hub that spins is awake when an answer comes soon, so the worker rings no bell, and counts the spins. It still notices what comes on the
 // socket, and that the worker ends.
 func TestSpinningHubNeedsNoBell(t *testing.T) {
-	g := workertest.NewBusyHub(t, local.RuntimePoller, 0, 50*time.Millisecond)
+	g := workertest.NewHubWith(t, local.Config{Poller: local.RuntimePoller, BusyPoll: 50 * time.Millisecond})
 	hub := g.Transport.(*local.Hub)
 	l := g.Expect(workertest.Text(), 2)
 	served := make(chan error, 1)

@@ -167,7 +167,7 @@ func (r *Replica) answerStream(e *entry, resp *wire.Response, seen api.Nanos) {
 	case flows:
 		code, detail = r.takeOutputs(q, block, resp)
 	case resp.Count == 0:
-		code, detail = api.BadOutput, "the stream has ended without an output"
+		code, detail = api.BadOutput, "the stream has ended without an output: a model with stream: true yields at least one, which may be empty"
 	default:
 		code, detail = r.copyOut(batch, block, 1, resp.Flags)
 	}

@@ -50,7 +50,7 @@ func TestLocal(t *testing.T) {
 							return nil, err
 						}
 						tb.Cleanup(func() { os.RemoveAll(dir) })
-						return local.Listen(local.Config{Socket: filepath.Join(dir, "w"), Doors: filepath.Join(dir, "d"), Now: workertest.Now, Poller: poller, MaxSegmentBytes: maxBatchBytes})
+						return local.Listen(local.Config{Socket: filepath.Join(dir, "w"), Doors: filepath.Join(dir, "d"), Now: workertest.Now, Poller: poller, MaxSegmentBytes: maxBatchBytes, ShrinkAfter: workertest.ShrinkAfter})
 					},
 					Start: func(_ testing.TB, _ worker.Transport, launch []string) workertest.Process {
 						return startInProcess(append(launch, env...))

@@ -60,11 +60,11 @@ type Hub struct {
 // NewHub starts a hub for one test. maxSegmentBytes is passed to local.Config.
 func NewHub(tb testing.TB, poller local.Poller, maxSegmentBytes uint64) *Hub {
 	tb.Helper()
-	return NewBusyHub(tb, poller, maxSegmentBytes, 0)
+	return NewHubWith(tb, local.Config{Poller: poller, MaxSegmentBytes: maxSegmentBytes})
 }
 
-// NewBusyHub is NewHub for a hub that may spin for so long before it sleeps.
-func NewBusyHub(tb testing.TB, poller local.Poller, maxSegmentBytes uint64, busyPoll time.Duration) *Hub {
+// NewHubWith is NewHub for other settings of the hub. It sets the sockets and the clock.
+func NewHubWith(tb testing.TB, cfg local.Config) *Hub {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "xebec") // a socket's path has at most 107 bytes, and test names make long ones
 	if err != nil {
@@ -73,7 +73,8 @@ func NewBusyHub(tb testing.TB, poller local.Poller, maxSegmentBytes uint64, busy
 	tb.Cleanup(func() { os.RemoveAll(dir) }) // after the hub is closed
 	h := &Hub{Socket: filepath.Join(dir, "w.sock")}
 	h.Gateway = NewGateway(tb, func() (worker.Transport, error) {
-		return local.Listen(local.Config{Socket: h.Socket, Doors: filepath.Join(dir, "d"), Now: Now, Poller: poller, MaxSegmentBytes: maxSegmentBytes, BusyPoll: busyPoll})
+		cfg.Socket, cfg.Doors, cfg.Now = h.Socket, filepath.Join(dir, "d"), Now
+		return local.Listen(cfg)
 	})
 	return h
 }

@@ -133,6 +133,9 @@ func (p *process) Wait() error {
 	return p.err
 }
 
+// ShrinkAfter is short, so that segments shrink in the pauses of any case.
+const ShrinkAfter = 20 * time.Millisecond
+
 // Run runs the suite for one binding, against package local under both pollers.
 func Run(t *testing.T, w Worker) {
 	for _, poller := range Pollers {
@@ -141,7 +144,7 @@ func Run(t *testing.T, w Worker) {
 		}
 		t.Run(string(poller), func(t *testing.T) {
 			runCases(t, cases, w, func(t *testing.T, maxBatchBytes uint64) (*Gateway, starter) {
-				return NewBusyHub(t, poller, maxBatchBytes, w.BusyPoll).Gateway, w.Start
+				return NewHubWith(t, local.Config{Poller: poller, MaxSegmentBytes: maxBatchBytes, BusyPoll: w.BusyPoll, ShrinkAfter: ShrinkAfter}).Gateway, w.Start
 			})
 		})
 	}
@@ -225,6 +228,7 @@ var cases = []testCase{
 	{name: "too large", run: testTooLarge},
 	{name: "two that just fit", run: testTwoThatJustFit},
 	{name: "growth", sleeps: true, run: testGrowth},
+	{name: "shrinking", version2: true, run: testShrinking},
 	{name: "received in place", run: testReceivedInPlace},
 	{name: "spinning", sleeps: true, version2: true, run: testSpinning},
 	{name: "pipeline", sleeps: true, rich: true, run: testPipeline},

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker/local"
 )
 
 // gate is a FIFO that a worker's predict waits at.
@@ -121,6 +124,28 @@ func testGrowth(t *testing.T, su *suite) {
 		settle(round % depth)
 	}
 	settle(0)
+	r.stop()
+}
+
+// Segments become small again when the worker has nothing to do, and grow again; what it still holds a view of stays valid.
+func testShrinking(t *testing.T, su *suite) {
+	r := su.start(t, Text(), 2, 0, model(Markers))
+	if _, ok := r.gateway.Transport.(*local.Hub); !ok {
+		r.stop()
+		return // another transport has no segments
+	}
+	size := func() uint64 { return r.Replica.Stats().SegmentBytes }
+	first := size()
+	large := strings.Repeat("i", 6<<20)
+	for range 3 {
+		r.WantTexts(r.Send(Texts(large)...), large)
+		for deadline := time.Now().Add(patience); size() > first; runtime.Gosched() {
+			if time.Now().After(deadline) {
+				t.Fatalf("the segments have %d bytes, and had %d at first", size(), first)
+			}
+		}
+		r.WantTexts(r.Send(Texts("small")...), "small")
+	}
 	r.stop()
 }
 

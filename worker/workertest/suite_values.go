@@ -144,7 +144,7 @@ func testReceivedInPlace(t *testing.T, su *suite) {
 			if !in.Fixed() && len(in.Shape) > 0 {
 				v.Dims = []int64{int64(n)}
 			}
-			if s := to.Reserve(n); s != nil && !copied {
+			if s, _ := to.Reserve(n, nil); s != nil && !copied {
 				copy(s.Bytes(), v.Data)
 				v.Data = s.Bytes()
 				return v, s

@@ -219,13 +219,13 @@ func (d *Deployment) noteReservers() {
 	d.reservers.Store(&list)
 }
 
-// reserve returns memory of a replica for an input. If another one gets its batch, that one's Send copies it.
-func (d *Deployment) reserve(n int) api.Slot {
+// reserve returns memory of a replica for an input, or has it wait for that. If another one gets its batch, that one's Send copies it.
+func (d *Deployment) reserve(n int, give func(api.Slot) bool) (_ api.Slot, waits bool) {
 	list := d.reservers.Load()
 	if list == nil || len(*list) == 0 {
-		return nil
+		return nil, false
 	}
-	return (*list)[d.turn.Add(1)%uint32(len(*list))].Reserve(n)
+	return (*list)[d.turn.Add(1)%uint32(len(*list))].Reserve(n, give)
 }
 
 // hasRing reports whether batches reach the worker through a ring in shared memory. Other transports have none.

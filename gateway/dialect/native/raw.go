@@ -101,11 +101,11 @@ func asJSON(x dialect.Exchange, err error) error {
 const borrowBytes = 32 << 10 //xebec:limit raw bodies of at least this size are not copied
 
 // reserve finds a place for a raw body with the model of its function.
-func (s *service) reserve(function, contentType []byte, n int) api.Slot {
+func (s *service) reserve(function, contentType []byte, n int, give func(api.Slot) bool) (_ api.Slot, waits bool) {
 	if n < borrowBytes || !isRaw(contentType) {
-		return nil
+		return nil, false
 	}
-	return s.path.Reserve(function, n)
+	return s.path.Reserve(function, n, give)
 }
 
 // readRaw makes the body the only input of the only query.
