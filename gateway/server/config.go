@@ -53,7 +53,8 @@ type Config struct {
 	// old one Start fails, and the old one goes on; nil: it takes over at once.
 	Canary *Canary
 	// StartSuccessor starts a process of a program that takes over from this gateway: this process's own program where binary is empty; canary is to be its Config.Canary.
-	// The gateway owns the process then: it waits for its end, and kills it if it does not ask to take over. Nil: `xebec upgrade` is refused.
+	// The gateway owns the process then: it waits for its end, and kills it, with its process group if it leads one, if it does not ask to
+	// take over. Nil: `xebec upgrade` is refused.
 	StartSuccessor func(binary string, canary *Canary) (*os.Process, error)
 	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty. A path is
 	// relative to the process's directory, a name without a slash is looked up in PATH.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -149,12 +150,20 @@ func (s *Server) callOff(process *os.Process, reason string, abort bool) (why st
 	defer su.mu.Unlock()
 	switch {
 	case su.to == nil:
-		_ = process.Kill() // it fails only if the process has ended, whose number may be another one's by now
+		killGroup(process)
 		return reason
 	case abort:
 		go su.abort(reason)
 	}
 	return ""
+}
+
+// killGroup kills a process and, if it leads a process group, what it has started.
+func killGroup(process *os.Process) {
+	// The first call fails only if the process has ended, whose number may be another one's by now.
+	if process.Kill() == nil {
+		_ = unix.Kill(-process.Pid, unix.SIGKILL) // it fails if there is no such group
+	}
 }
 
 // endOf waits until a process has ended. The error says how, unless its status is 0.
@@ -166,8 +175,8 @@ func endOf(p *os.Process) error {
 	return err
 }
 
-// StartProcess starts a program that takes over from the gateway of this process, with the same arguments and environment. It is what
-// the command passes as Config.StartSuccessor.
+// StartProcess starts a program that takes over from the gateway of this process, with this environment and in a process group of its
+// own. It is what the command passes as Config.StartSuccessor.
 func StartProcess(binary string, args []string) (*os.Process, error) {
 	if binary == "" {
 		var err error
@@ -184,7 +193,9 @@ func StartProcess(binary string, args []string) (*os.Process, error) {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "LISTEN_") || strings.HasPrefix(v, "WATCHDOG_PID=")
 	})
-	p, err := os.StartProcess(binary, append([]string{binary}, args...), &os.ProcAttr{Env: env, Files: []*os.File{null, os.Stdout, os.Stderr}})
+	p, err := os.StartProcess(binary, append([]string{binary}, args...), &os.ProcAttr{
+		Env: env, Files: []*os.File{null, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
 	switch {
 	case errors.Is(err, unix.ENOEXEC):
 		return nil, fmt.Errorf("start %s: it is no program for this machine (%s/%s), or not all of it was copied: %w", binary, runtime.GOOS, runtime.GOARCH, err)

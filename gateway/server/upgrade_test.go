@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,6 +57,43 @@ func TestUpgradeToAProgramThatNeverAsks(t *testing.T) {
 		defer s.succession.mu.Unlock()
 		return s.succession.started == nil
 	})
+}
+
+// A program that never asks is killed with what it has started.
+func TestUpgradeKillsWhatTheProgramHasStarted(t *testing.T) {
+	dir := t.TempDir()
+	script, held := filepath.Join(dir, "program"), filepath.Join(dir, "held")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec 3>\"$1\"\nsleep 300 &\necho >&3\nwait\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(held, 0o600); err != nil { // it ends when no process has its other end
+		t.Fatal(err)
+	}
+	alive(t, Config{DataDir: dir, StartSuccessor: func(string, *Canary) (*os.Process, error) { return StartProcess(script, []string{held}) }})
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Upgrade(ctx, dir, "", nil, func(UpgradeProgress) {})
+		ended <- err
+	}()
+	r, err := os.Open(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	interrupt()
+	if err := <-ended; err == nil {
+		t.Error("the upgrade has succeeded")
+	}
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("a process that the program has started is left: %v", err)
+	}
 }
 
 // A file that the kernel cannot run is named with the likely reason.
