@@ -148,7 +148,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	s.onClose(func() error { stopPublishing(); publisher.Wait(); return nil })
 
 	if s.before != nil {
-		s.capacity.KeepAtLeast(s.before.floors())
+		s.capacity.KeepAtLeast(floors(s.before.welcome.Replicas))
 	}
 	if err := s.declared.Begin(ctx, set); err != nil {
 		return err

@@ -31,6 +31,8 @@ const (
 	greetWithin = time.Minute //xebec:limit time for the beginning of a takeover
 	// loadWithin bounds how long the new process loads.
 	loadWithin = 10 * time.Minute //xebec:limit time for a process that takes over to load its replicas
+	// catchUpWithin bounds how long the new process also loads what wakes in the old one meanwhile, which may never end.
+	catchUpWithin = loadWithin / 2 //xebec:limit time in which a process that takes over also loads what wakes in the old one meanwhile
 	// commitWithin bounds each of the last two steps, in which the store has no owner.
 	commitWithin = 15 * time.Second //xebec:limit time for the store to go from one process to the next
 	// loadedEvery is how often the new process looks whether its replicas are ready.
@@ -170,10 +172,10 @@ func (b *predecessor) closeFiles() {
 	}
 }
 
-// floors are the replicas of the old process.
-func (b *predecessor) floors() map[api.ModelID]int {
+// floors are the replicas of the old process, by version.
+func floors(replicas map[string]int) map[api.ModelID]int {
 	floors := map[api.ModelID]int{}
-	for ref, n := range b.welcome.Replicas {
+	for ref, n := range replicas {
 		if id, err := api.ParseModelRef(ref); err == nil {
 			floors[id] = n
 		}
@@ -293,6 +295,7 @@ func (s *Server) takeOver(ctx context.Context) error {
 	defer look.Stop()
 	limit := time.NewTimer(loadWithin)
 	defer limit.Stop()
+	began := time.Now()
 	for {
 		var e takeover.Event
 		select {
@@ -308,6 +311,9 @@ func (s *Server) takeOver(ctx context.Context) error {
 				break
 			}
 			if st != takeover.Loading && st != takeover.LoadingAlone || s.notLoaded() != "" {
+				continue
+			}
+			if st == takeover.Loading && b.welcome.Recounts && time.Since(began) < catchUpWithin && s.isBehind(ctx) {
 				continue
 			}
 			e = takeover.Done
@@ -374,6 +380,27 @@ func (s *Server) notLoaded() string {
 		return why
 	}
 	return strings.Join(s.capacity.Missing(), ", ")
+}
+
+// isBehind reports whether the old process has replicas by now that this one lacks: a model has woken there, or a new version has come up.
+// If it has no room for more this one is not behind.
+func (s *Server) isBehind(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	var replicas map[string]int
+	if err := s.before.conn.Call(ctx, opReplicas, nil, &replicas); err != nil {
+		return false
+	}
+	more := floors(replicas)
+	s.capacity.KeepAtLeast(more)
+	st := s.catalog.Lock()
+	for id := range more {
+		if v := st.Version(id); v != nil && v.Model().Asleep.Load() {
+			v.Awaken()
+		}
+	}
+	s.catalog.Unlock()
+	return s.notLoaded() != ""
 }
 
 // takeStore takes the store, and reads what was learned.

@@ -39,10 +39,7 @@ func (g *giver) prepare(hello takeover.Hello) error {
 }
 
 func (g *giver) welcome() error {
-	w := takeover.WelcomeMessage{Version: takeover.Version, Program: g.cfg.Version, Second: g.dir.set == 0, OwnPort: g.ownPort, Canary: true, Replicas: map[string]int{}}
-	for id, n := range g.capacity.Replicas() {
-		w.Replicas[id.String()] = n
-	}
+	w := takeover.WelcomeMessage{Version: takeover.Version, Program: g.cfg.Version, Second: g.dir.set == 0, OwnPort: g.ownPort, Canary: true, Replicas: g.replicas(), Recounts: true}
 	if g.store != nil {
 		w.Store = g.store.Name()
 	}
@@ -84,6 +81,15 @@ func (g *giver) welcome() error {
 		add(fileLog, g.inferences.Dir())
 	}
 	return g.conn.Send(takeover.KindWelcome, w, files...)
+}
+
+// replicas is how many replicas versions have, by "name@version".
+func (s *Server) replicas() map[string]int {
+	replicas := map[string]int{}
+	for id, n := range s.capacity.Replicas() {
+		replicas[id.String()] = n
+	}
+	return replicas
 }
 
 // release lets the store go.

@@ -21,6 +21,8 @@ const (
 	opSamples = "samples"
 	// opAwaited asks what the new process has not loaded yet.
 	opAwaited = "awaited"
+	// opReplicas asks how many replicas the versions of the old process have.
+	opReplicas = "replicas"
 )
 
 type pastQuestion struct {
@@ -106,6 +108,8 @@ func (s *Server) answer(within time.Duration, guest state.Learned, op string, bo
 		return s.samples().named(maxNamed), nil
 	case opAwaited:
 		return s.awaited(), nil
+	case opReplicas:
+		return s.replicas(), s.capacity.FitsTwice()
 	}
 	if guest == nil {
 		return nil, errors.New("the process that is asked does not have the store")

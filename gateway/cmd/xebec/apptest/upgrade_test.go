@@ -483,3 +483,52 @@ func TestUpgradeWithABrokenRequiredFunction(t *testing.T) {
 		t.Errorf("after the upgrade the function answers %v", a)
 	}
 }
+
+// What comes up in the old process while the new one loads is loaded by the new one too, before it takes over: a version that takes over
+// from another one, and a model that wakes. Callers do not go back to the older version, and no query waits for a start.
+func TestUpgradeWhileOthersComeUp(t *testing.T) {
+	t.Parallel()
+	u := &upgradable{dataDir: newDir(t), models: newDir(t)}
+	// The old process and the new one, whose socket has another name, have gates of their own.
+	gated := func(manifest string) string {
+		const script = `case $XEBEC_SOCKET in */worker2.sock | */doors2/*) until [ -e second ]; do sleep 0.02; done;; *) until [ -e first ]; do sleep 0.02; done;; esac; exec "$@"`
+		return strings.Replace(manifest, `{command: ["`, `{command: [sh, -c, '`+script+`', sh, "`, 1)
+	}
+	writeFile(t, u.models, "models.yaml", behindGate("m", "echo")+gated(number("z", "echo", "replicas: {min: 0, max: 1, idle: 1h}"))+
+		function("g", "m", "slo: 60s")+function("h", "z", "slo: 60s"))
+	u.open()
+	u.gateway = serve(t, "--config", u.models, "--data-dir", u.dataDir, "--drain-timeout", "3s")
+	u.pid = u.cmd.Process.Pid
+	t.Cleanup(u.end)
+	u.awaitReplicas("m", 1)
+	writeFile(t, u.models, "next.yaml", gated(version(number("m", "echo"), "2")))
+	u.must("apply", "-f", filepath.Join(u.models, "next.yaml"))
+
+	u.shut()
+	wait := u.upgrade()
+	u.logs("loads its replicas and then takes over")
+	writeFile(t, u.models, "first", "")
+	u.await("version 2 to serve", answers(u.gateway, "g", 7, "m@2"))
+	u.ask("h", 7, "")
+	u.open()
+	for _, name := range []string{"m@2", "z@1"} {
+		u.await("the new process to wait for "+name, func(context.Context) (bool, string) {
+			s := u.describedUpgrade()
+			return s != nil && strings.Contains(strings.Join(s.Awaited, ", "), name+" has 0 of 1 replica"), fmt.Sprintf("%+v", s)
+		})
+	}
+	if a := u.ask("g", 8, ""); a.Models[0] != "m@2" {
+		t.Errorf("while the new process loads, %v answers", a.Models)
+	}
+	writeFile(t, u.models, "second", "")
+	if r := wait(); r.status != 0 {
+		t.Fatalf("upgrade: status %d %s%s", r.status, r.out, r.err)
+	}
+	if a := u.ask("g", 9, ""); a.Models[0] != "m@2" {
+		t.Errorf("after the upgrade %v answers", a.Models)
+	}
+	if m := u.model("z"); m.ReadyReplicas() != 1 {
+		t.Errorf("the model that has woken meanwhile has %d replicas in the new process", m.ReadyReplicas())
+	}
+	u.oldEnds()
+}
