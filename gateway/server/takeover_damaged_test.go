@@ -112,7 +112,8 @@ type fakeOld struct {
 	function net.Listener
 	admin    net.Listener
 	store    *state.Handover
-	ownPort  bool // it says that it has no supervisor
+	ownPort  bool           // it says that it has no supervisor
+	replicas map[string]int // that it says it has
 }
 
 func newFakeOld(t *testing.T) *fakeOld {
@@ -158,7 +159,7 @@ func (o *fakeOld) meet() *takeover.Conn {
 // welcome sends the descriptors that the names say.
 func (o *fakeOld) welcome(c *takeover.Conn, names ...string) {
 	o.t.Helper()
-	w := takeover.WelcomeMessage{Version: takeover.Version, Program: "test", Second: true, OwnPort: o.ownPort, Canary: true, Files: names, Store: o.store.Name(), Copy: o.dir.file(copyFile)}
+	w := takeover.WelcomeMessage{Version: takeover.Version, Program: "test", Second: true, OwnPort: o.ownPort, Canary: true, Files: names, Store: o.store.Name(), Copy: o.dir.file(copyFile), Replicas: o.replicas}
 	var files []*os.File
 	for _, name := range names {
 		switch name {
@@ -249,6 +250,26 @@ func TestTakeOverFromADamagedProcess(t *testing.T) {
 				t.Error("a descriptor is still open")
 			}
 		})
+	}
+}
+
+// A model of the old process whose declaration the new program cannot read ends the takeover at once, with the reason. It was waited for.
+func TestTakeoverOfAModelThatCannotBeRead(t *testing.T) {
+	o := newFakeOld(t)
+	o.replicas = map[string]int{"m@1": 2}
+	later := state.Object{ObjectKey: state.ObjectKey{Kind: string(api.KindModel), Name: "m@1"}, Data: []byte("kind: Model\nname: m\nof_a_later_program: true\n")}
+	if _, err := o.store.Commit(t.Context(), &state.Commit{ID: [16]byte{1}, Put: []state.Object{later}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.store.Copy(o.dir.file(copyFile)); err != nil {
+		t.Fatal(err)
+	}
+	_, started := o.start(Config{})
+	conn := o.meet()
+	defer conn.Close()
+	o.welcome(conn, fileLock, fileFunction, fileAdmin)
+	if err := <-started; err == nil || !strings.Contains(err.Error(), "model m@1 in the store cannot be read by this program") {
+		t.Errorf("the new process ends with %v", err)
 	}
 }
 

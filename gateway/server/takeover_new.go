@@ -306,7 +306,7 @@ func (s *Server) takeOver(ctx context.Context) error {
 			e = takeover.Stopping
 		case <-look.C:
 			st := b.machine.State()
-			if st == takeover.Loading && s.capacity.Failing() != "" {
+			if st == takeover.Loading && s.failing() != "" {
 				e = takeover.Failed
 				break
 			}
@@ -363,14 +363,27 @@ func (s *Server) whyGivenUp(ctx context.Context, e takeover.Event, err error) er
 			return fmt.Errorf("--canary: process %d sends this one back: %s", b.conn.PID(), b.reason)
 		}
 		return fmt.Errorf("--takeover: process %d ends the takeover: %s", b.conn.PID(), b.reason)
-	case e == takeover.Failed && s.capacity.Failing() != "":
-		return fmt.Errorf("--takeover: %s: the log says why each start has failed", s.capacity.Failing())
+	case e == takeover.Failed && s.failing() != "":
+		return fmt.Errorf("--takeover: %s", s.failing())
 	case e == takeover.Expired && b.machine.State() == takeover.Ended && s.notLoaded() != "":
 		return fmt.Errorf("--takeover: after %s %s", loadWithin, s.notLoaded())
 	case e == takeover.Stopping:
 		return fmt.Errorf("--takeover: %w", context.Cause(ctx))
 	}
 	return fmt.Errorf("--takeover: process %d is %s", b.conn.PID(), e)
+}
+
+// failing says what the old process has that this one will not have; empty: nothing that is known.
+func (s *Server) failing() string {
+	for version := range s.before.welcome.Replicas {
+		if why := s.declared.Problem(api.KindModel, version); why != "" {
+			return why
+		}
+	}
+	if why := s.capacity.Failing(); why != "" {
+		return why + ": the log says why each start has failed"
+	}
+	return ""
 }
 
 // notLoaded says what this process has not loaded yet; empty: nothing. It is about what the old process has: a required function that
