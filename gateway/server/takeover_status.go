@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,8 +59,8 @@ func (u *underWay) at(state takeover.State) {
 	}
 }
 
-// await notes what the new process waits for. It comes from another process, and is bounded here.
-func (u *underWay) await(awaited []string) {
+// shownAwaited is what people are shown of what the new process waits for. It comes from another process, and is bounded here.
+func shownAwaited(awaited []string) []string {
 	shown := make([]string, 0, min(len(awaited), maxAwaited+1))
 	for i, a := range awaited {
 		if i == maxAwaited {
@@ -68,6 +69,11 @@ func (u *underWay) await(awaited []string) {
 		}
 		shown = append(shown, a[:min(len(a), maxAwaitedBytes)])
 	}
+	return shown
+}
+
+// await notes what the new process waits for.
+func (u *underWay) await(shown []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.status != nil && u.status.Step == api.UpgradeLoading {
@@ -94,15 +100,21 @@ func (s *Server) Upgrade() *api.UpgradeStatus {
 	return &st
 }
 
-// askAwaited asks the new process what it waits for, while it loads.
+// askAwaited asks the new process what it waits for, while it loads, and tells the command when that changes.
 func (g *giver) askAwaited() {
 	look := time.NewTicker(askAwaitedEvery)
 	defer look.Stop()
+	told := ""
 	for {
 		ctx, cancel := context.WithTimeout(g.life, askWithin)
 		var awaited []string
 		if err := g.conn.Call(ctx, opAwaited, nil, &awaited); err == nil {
-			g.underWay.await(awaited)
+			shown := shownAwaited(awaited)
+			if text := strings.Join(shown, ", "); text != "" && text != told {
+				told = text
+				g.progress(takeover.Progress{PID: g.conn.PID(), Stage: takeover.StageLoading, Reason: text})
+			}
+			g.underWay.await(shown)
 		}
 		cancel()
 		select {

@@ -142,7 +142,7 @@ type Progress struct {
 	Passed  uint64  `json:"passed,omitempty"`
 	Answers uint64  `json:"answers,omitempty"`
 	Errors  uint64  `json:"errors,omitempty"`
-	// Reason is why the canary is promoted or sent back, or what an upgrade waits for.
+	// Reason is why the canary is promoted or sent back, or what an upgrade or the new process waits for.
 	Reason string `json:"reason,omitempty"`
 }
 

@@ -97,6 +97,10 @@ func (c *cli) showUpgrade(step server.UpgradeProgress) {
 	case takeover.StageStarted:
 		fmt.Fprintf(c.out, "process %d is started\n", step.PID)
 	case takeover.StageLoading:
+		if step.Reason != "" {
+			fmt.Fprintf(c.out, "process %d waits: %s\n", step.PID, step.Reason)
+			return
+		}
 		fmt.Fprintf(c.out, "process %d loads its replicas\n", step.PID)
 	case takeover.StageCanary:
 		fmt.Fprintf(c.out, "process %d is tried with %.4g%% of the connections, %.0f of %.4g s: %s, %s, %s\n",

@@ -521,7 +521,7 @@ func TestUpgradeWhileOthersComeUp(t *testing.T) {
 		t.Errorf("while the new process loads, %v answers", a.Models)
 	}
 	writeFile(t, u.models, "second", "")
-	if r := wait(); r.status != 0 {
+	if r := wait(); r.status != 0 || !strings.Contains(r.out, " waits: m@2 has 0 of 1 replica") {
 		t.Fatalf("upgrade: status %d %s%s", r.status, r.out, r.err)
 	}
 	if a := u.ask("g", 9, ""); a.Models[0] != "m@2" {
@@ -531,4 +531,31 @@ func TestUpgradeWhileOthersComeUp(t *testing.T) {
 		t.Errorf("the model that has woken meanwhile has %d replicas in the new process", m.ReadyReplicas())
 	}
 	u.oldEnds()
+}
+
+// An upgrade while the store is away says so. The old process serves, and goes on when the command is interrupted.
+func TestUpgradeWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	store := redistest.Start(t, redistest.Config{})
+	u := serveUpgradable(t, "--store", store.URL())
+	store.Kill()
+	said := &printed{}
+	cmd := exec.CommandContext(bounded(t), programs.xebec, "upgrade", "--data-dir", u.dataDir)
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	u.await("the command to say that the store is away", func(context.Context) (bool, string) {
+		return strings.Contains(said.text(), "waits: the store "), said.text()
+	})
+	if a := u.ask("g", 3, ""); a.number() != 3 {
+		t.Errorf("meanwhile the function answers %v", a)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Errorf("the upgrade has succeeded: %s", said.text())
+	}
+	u.logs("changes are possible again")
 }
