@@ -124,7 +124,7 @@ func (d *dialer) dial(ctx context.Context) (*takeover.Conn, error) {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case errors.Is(err, unix.EACCES):
-			return nil, fmt.Errorf("this user may not reach the gateway of %s: run the command as the gateway's user or root: %w", d.dir.path, err)
+			return nil, fmt.Errorf("this user may not reach the gateway of %s: run the command as the gateway's user%s or root: %w", d.dir.path, d.dir.owned(), err)
 		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED):
 			return nil, fmt.Errorf("reach the gateway of %s: %w", d.dir.path, err)
 		case !d.dir.inUse():
@@ -164,6 +164,15 @@ func (d *dialer) notNow() error {
 		return fmt.Errorf("the gateway of %s %w: process %d has taken over, and process %d, which answers its last requests, has not ended within %s", d.dir.path, errNotNow, serves, ends, finishWithin)
 	}
 	return fmt.Errorf("the gateway of %s, process %d, %w: it starts or stops; try again in a moment", d.dir.path, serves, errNotNow)
+}
+
+// owned names the owner of the directory, as far as this user may know it.
+func (d dataDir) owned() string {
+	var st unix.Stat_t
+	if unix.Stat(d.path, &st) != nil {
+		return ""
+	}
+	return fmt.Sprintf(" (sudo -u %s)", takeover.UserName(int(st.Uid)))
 }
 
 // inUse reports whether a gateway has the directory: it, or the one that it takes over from, holds the lock. Where the file system has

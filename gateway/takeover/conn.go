@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/user"
 	"runtime"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -63,25 +65,39 @@ type Conn struct {
 	ended   bool
 }
 
-// Dial connects to the gateway that listens at a path, to take over from it. It must have this process's user, or be root's.
+// Dial connects to the gateway that listens at a path, to take over from it. It must have this process's user.
 func Dial(ctx context.Context, path string) (*Conn, error) {
-	return dial(ctx, path, func(uid int) error {
-		if isTrusted(uid) {
-			return nil
-		}
-		return fmt.Errorf("its user is %d, and that of this process %d: start this one as user %d", uid, os.Getuid(), uid)
-	})
+	return dial(ctx, path, func(uid int) error { return mayTakeOver(uid, os.Getuid()) })
+}
+
+// mayTakeOver returns why a process may not take over from a gateway; both users are given.
+func mayTakeOver(gateway, own int) error {
+	if gateway == own {
+		return nil
+	}
+	return fmt.Errorf("its user is %d, and that of this process %d: start this one as that user (sudo -u %s)", gateway, own, UserName(gateway))
 }
 
 // DialToAsk connects to the gateway that listens at a path, to ask it for an upgrade. Root may ask a gateway of any user: nothing that
 // comes back has an effect.
 func DialToAsk(ctx context.Context, path string) (*Conn, error) {
-	return dial(ctx, path, func(uid int) error {
-		if isTrusted(uid) || os.Getuid() == 0 {
-			return nil
-		}
-		return fmt.Errorf("its user is %d, and that of this command %d: run it as user %d or root", uid, os.Getuid(), uid)
-	})
+	return dial(ctx, path, func(uid int) error { return mayAsk(uid, os.Getuid()) })
+}
+
+// mayAsk returns why a command may not ask a gateway for an upgrade; both users are given.
+func mayAsk(gateway, own int) error {
+	if gateway == own || own == 0 {
+		return nil
+	}
+	return fmt.Errorf("its user is %d, and that of this command %d: run it as that user (sudo -u %s) or root", gateway, own, UserName(gateway))
+}
+
+// UserName is the name of a user as sudo takes it.
+func UserName(uid int) string {
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		return u.Username
+	}
+	return fmt.Sprintf("'#%d'", uid)
 }
 
 func dial(ctx context.Context, path string, check func(uid int) error) (*Conn, error) {

@@ -44,6 +44,30 @@ func leaveConnection(path string) {
 	os.Exit(0)
 }
 
+// Whether the gateway will accept the other process is known before it is asked, and said with what to do.
+func TestUsers(t *testing.T) {
+	const root, other, unknown = 0, 65534, 1999999999
+	for _, c := range []struct {
+		gateway, own   int
+		takeOver, asks string // what to do; empty: nothing
+	}{
+		{root, root, "", ""},
+		{other, other, "", ""},
+		{root, other, "(sudo -u root)", "(sudo -u root) or root"},
+		{unknown, root, "(sudo -u '#1999999999')", ""},
+		{unknown, other, "(sudo -u '#1999999999')", "(sudo -u '#1999999999') or root"},
+	} {
+		for what, got := range map[string]struct {
+			err  error
+			says string
+		}{"take over": {mayTakeOver(c.gateway, c.own), c.takeOver}, "ask": {mayAsk(c.gateway, c.own), c.asks}} {
+			if (got.err == nil) != (got.says == "") || got.err != nil && !strings.HasSuffix(got.err.Error(), "as that user "+got.says) {
+				t.Errorf("%s from a gateway of user %d as user %d: %v, expected %q", what, c.gateway, c.own, got.err, got.says)
+			}
+		}
+	}
+}
+
 // A process that has ended is not mistaken for the one that has its number next: that one is not killed in its place.
 func TestNumberOfAnotherProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
