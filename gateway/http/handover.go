@@ -43,7 +43,10 @@ type handover struct {
 // HandOver passes the server's connections on to another process, until Shutdown, and owns the outlet. It returns how many that process has
 // taken. If it returns an error, the others stay, and each closes with its next answer as after CloseAfterAnswers. The listener has stopped.
 func (s *Server) HandOver(out *accept.Outlet) (taken int, err error) {
-	if err := s.joins(out); err != nil {
+	switch err := s.joins(out); {
+	case errors.Is(err, errEnding): // a process that had no connection may have ended before it came here
+		return 0, nil
+	case err != nil:
 		s.CloseAfterAnswers()
 		return 0, err
 	}

@@ -328,7 +328,7 @@ func TestTakenConnectionsHaveWaited(t *testing.T) {
 	}
 }
 
-// A server that has ended neither gives nor takes, and one that ends stops both.
+// A server that has ended has nothing to give and does not take, and one that ends stops both.
 func TestHandOverEnds(t *testing.T) {
 	by := make(chan string, 8)
 	first, second := named(t, "first", by), named(t, "second", by)
@@ -356,8 +356,8 @@ func TestHandOverEnds(t *testing.T) {
 		t.Error(err)
 	}
 	given, _ = handOver(t, first, second)
-	if m := <-given; m.err == nil {
-		t.Errorf("a server that has ended gives: %+v", m)
+	if m := <-given; m.taken != 0 || m.err != nil {
+		t.Errorf("a server that has ended, and so has nothing to give, gives: %+v", m)
 	}
 }
 
