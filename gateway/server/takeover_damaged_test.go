@@ -112,8 +112,8 @@ type fakeOld struct {
 	function net.Listener
 	admin    net.Listener
 	store    *state.Handover
-	ownPort  bool           // it says that it has no supervisor
-	replicas map[string]int // that it says it has
+	ownPort  bool                // it says that it has no supervisor
+	declared map[string][]string // that it says is in force
 }
 
 func newFakeOld(t *testing.T) *fakeOld {
@@ -159,7 +159,7 @@ func (o *fakeOld) meet() *takeover.Conn {
 // welcome sends the descriptors that the names say.
 func (o *fakeOld) welcome(c *takeover.Conn, names ...string) {
 	o.t.Helper()
-	w := takeover.WelcomeMessage{Version: takeover.Version, Program: "test", Second: true, OwnPort: o.ownPort, Canary: true, Files: names, Store: o.store.Name(), Copy: o.dir.file(copyFile), Replicas: o.replicas}
+	w := takeover.WelcomeMessage{Version: takeover.Version, Program: "test", Second: true, OwnPort: o.ownPort, Canary: true, Files: names, Store: o.store.Name(), Copy: o.dir.file(copyFile), Declared: o.declared}
 	var files []*os.File
 	for _, name := range names {
 		switch name {
@@ -253,23 +253,48 @@ func TestTakeOverFromADamagedProcess(t *testing.T) {
 	}
 }
 
-// A model of the old process whose declaration the new program cannot read ends the takeover at once, with the reason. It was waited for.
-func TestTakeoverOfAModelThatCannotBeRead(t *testing.T) {
-	o := newFakeOld(t)
-	o.replicas = map[string]int{"m@1": 2}
-	later := state.Object{ObjectKey: state.ObjectKey{Kind: string(api.KindModel), Name: "m@1"}, Data: []byte("kind: Model\nname: m\nof_a_later_program: true\n")}
-	if _, err := o.store.Commit(t.Context(), &state.Commit{ID: [16]byte{1}, Put: []state.Object{later}}); err != nil {
-		t.Fatal(err)
+// What is in force in the old process, and is of a later program than the new one, ends the takeover at once, with the reason. A model
+// was waited for, and a function was gone. What the old process cannot read either is no reason.
+func TestTakeoverByAnEarlierProgram(t *testing.T) {
+	key := func(kind api.Kind, name string) state.ObjectKey {
+		return state.ObjectKey{Kind: string(kind), Name: name}
 	}
-	if err := o.store.Copy(o.dir.file(copyFile)); err != nil {
-		t.Fatal(err)
-	}
-	_, started := o.start(Config{})
-	conn := o.meet()
-	defer conn.Close()
-	o.welcome(conn, fileLock, fileFunction, fileAdmin)
-	if err := <-started; err == nil || !strings.Contains(err.Error(), "model m@1 in the store cannot be read by this program") {
-		t.Errorf("the new process ends with %v", err)
+	for name, c := range map[string]struct {
+		later    state.ObjectKey
+		text     string
+		declared map[string][]string
+		says     string // empty: it takes over
+	}{
+		"a model":    {key(api.KindModel, "m@1"), "kind: Model\nname: m\nlater: true\n", map[string][]string{string(api.KindModel): {"m@1"}}, "model m@1 in the store cannot be read"},
+		"a function": {key(api.KindFunction, "f"), "kind: Function\nname: f\nlater: true\n", map[string][]string{string(api.KindFunction): {"e", "f"}}, "function f in the store cannot be read"},
+		"a rule":     {key(api.KindTraffic, "m"), "kind: Traffic\nname: m\nlater: true\n", map[string][]string{string(api.KindTraffic): {"m"}}, "traffic m in the store cannot be read"},
+		"in neither": {key(api.KindFunction, "f"), "kind: Function\nname: f\nlater: true\n", map[string][]string{string(api.KindFunction): {"e"}, string(api.KindModel): {"f"}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newFakeOld(t)
+			o.declared = c.declared
+			if _, err := o.store.Commit(t.Context(), &state.Commit{ID: [16]byte{1}, Put: []state.Object{{ObjectKey: c.later, Data: []byte(c.text)}}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := o.store.Copy(o.dir.file(copyFile)); err != nil {
+				t.Fatal(err)
+			}
+			if c.says == "" {
+				s, conn := o.replaced()
+				conn.Close()
+				if err := s.Shutdown(t.Context()); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			_, started := o.start(Config{})
+			conn := o.meet()
+			defer conn.Close()
+			o.welcome(conn, fileLock, fileFunction, fileAdmin)
+			if err := <-started; err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("the new process ends with %v", err)
+			}
+		})
 	}
 }
 

@@ -375,10 +375,8 @@ func (s *Server) whyGivenUp(ctx context.Context, e takeover.Event, err error) er
 
 // failing says what the old process has that this one will not have; empty: nothing that is known.
 func (s *Server) failing() string {
-	for version := range s.before.welcome.Replicas {
-		if why := s.declared.Problem(api.KindModel, version); why != "" {
-			return why
-		}
+	if why := s.declared.Lacking(s.before.welcome.Declared); why != "" {
+		return why
 	}
 	if why := s.capacity.Failing(); why != "" {
 		return why + ": the log says why each start has failed"

@@ -39,7 +39,7 @@ func (g *giver) prepare(hello takeover.Hello) error {
 }
 
 func (g *giver) welcome() error {
-	w := takeover.WelcomeMessage{Version: takeover.Version, Program: g.cfg.Version, Second: g.dir.set == 0, OwnPort: g.ownPort, Canary: true, Replicas: g.replicas(), Recounts: true}
+	w := takeover.WelcomeMessage{Version: takeover.Version, Program: g.cfg.Version, Second: g.dir.set == 0, OwnPort: g.ownPort, Canary: true, Replicas: g.replicas(), Declared: g.declared.InForce(), Recounts: true}
 	if g.store != nil {
 		w.Store = g.store.Name()
 	}

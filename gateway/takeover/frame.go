@@ -101,6 +101,8 @@ type WelcomeMessage struct {
 	Canary bool `json:"canary,omitempty"`
 	// Replicas is how many replicas versions have, by "name@version".
 	Replicas map[string]int `json:"replicas,omitempty"`
+	// Declared is what is in force, by kind: names of functions and of models with rules, and "name@version".
+	Declared map[string][]string `json:"declared,omitempty"`
 	// Recounts: the old process says how many they have by then, if it is asked.
 	Recounts bool `json:"recounts,omitempty"`
 }

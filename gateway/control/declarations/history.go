@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -128,4 +129,29 @@ func (d *Declarations) Export(context.Context) (*manifest.Set, error) {
 		}
 	}
 	return set, nil
+}
+
+// InForce names what Export returns, by kind: a model by its name and version, rules by their model.
+func (d *Declarations) InForce() map[string][]string {
+	names := map[string][]string{}
+	set, err := d.Export(context.Background())
+	if err != nil {
+		return names // nothing has been read
+	}
+	for _, key := range keysOf(set) {
+		names[key.Kind] = append(names[key.Kind], key.Name)
+	}
+	return names
+}
+
+// Lacking returns why one of these objects is not in force here, though the store has it; empty: there is none.
+func (d *Declarations) Lacking(names map[string][]string) string {
+	d.cfg.Catalog.Lock()
+	defer d.cfg.Catalog.Unlock()
+	for key, why := range d.problems {
+		if slices.Contains(names[key.Kind], key.Name) {
+			return strings.ReplaceAll(why, "\n", "; ")
+		}
+	}
+	return ""
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
 	"github.com/xebec-serving/xebec/gateway/control/functions"
 	"github.com/xebec-serving/xebec/gateway/control/versions"
-	"github.com/xebec-serving/xebec/gateway/internal/state"
 	"github.com/xebec-serving/xebec/gateway/registry/watch"
 	"go.uber.org/zap"
 )
@@ -348,13 +347,6 @@ func (d *Declarations) storeUnread() string {
 		return fmt.Sprintf("the store %s has not been read yet, because it does not answer", d.cfg.Store.Name())
 	}
 	return ""
-}
-
-// Problem returns why an object of the store is not in force; empty: it is, or the store does not have it.
-func (d *Declarations) Problem(kind api.Kind, name string) string {
-	d.cfg.Catalog.Lock()
-	defer d.cfg.Catalog.Unlock()
-	return d.problems[state.ObjectKey{Kind: string(kind), Name: name}]
 }
 
 // StoreProblem returns why the store takes no change, as far as it knows that without being asked for one. A disk may hang, so
