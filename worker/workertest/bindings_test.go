@@ -111,7 +111,7 @@ func TestTestworker(t *testing.T) {
 				env := func(name string) string { return lookup(launch, name) }
 				flags := []string{"-mode", env(workertest.EnvModel)}
 				for flag, name := range map[string]string{"-contexts": workertest.EnvContexts, "-confidences": workertest.EnvConfidences, "-feedback": workertest.EnvFeedback, "-accuracy": workertest.EnvFeedback,
-					"-parameters": workertest.EnvParameters, "-calls": workertest.EnvCalls} {
+					"-parameters": workertest.EnvParameters, "-calls": workertest.EnvCalls, "-functions": workertest.EnvFunctions} {
 					if env(name) == "1" {
 						flags = append(flags, flag)
 					}

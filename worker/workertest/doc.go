@@ -3,8 +3,8 @@
 //
 // [Run] is the conformance suite for bindings. It launches a binding, in each of its modes, against package local under
 // both pollers. A binding provides a [Worker], which launches one of the suite's models: [Echo], [Markers], [Stream] and
-// [Wrong]. The cases cover both versions of the protocol. Those of version 2 are refusals, parameters, calls, concurrency
-// and streams; a worker of version 1 is not sent them. [RunTransport] runs the same cases for an implementation of [worker.Transport], and further cases that depend on the
+// [Wrong]. The cases cover both versions of the protocol. Those of version 2 are refusals, parameters, calls, concurrency,
+// calls of functions and streams; a worker of version 1 is not sent them. [RunTransport] runs the same cases for an implementation of [worker.Transport], and further cases that depend on the
 // gateway's side alone. All cases use the interfaces of package worker, so they test what a gateway sees and not how a
 // side is built.
 //

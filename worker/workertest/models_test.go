@@ -18,7 +18,7 @@ import (
 // serve runs the conformance models on the Go binding.
 func serve(env func(string) string, stop context.Context) error {
 	var m marked
-	predict, ok := map[string]func(*xebec.Batch) error{workertest.Echo: echo, workertest.Markers: m.predict, workertest.Wrong: wrong, workertest.Stream: flow{env(workertest.EnvConfidences) == "1"}.predict}[env(workertest.EnvModel)]
+	predict, ok := map[string]func(context.Context, *xebec.Batch) error{workertest.Echo: echo, workertest.Markers: m.predict, workertest.Wrong: wrong, workertest.Stream: flow{env(workertest.EnvConfidences) == "1"}.predict}[env(workertest.EnvModel)]
 	if !ok {
 		return fmt.Errorf("%s=%q: no such model", workertest.EnvModel, env(workertest.EnvModel))
 	}
@@ -30,7 +30,8 @@ func serve(env func(string) string, stop context.Context) error {
 	if env(envSocketOnly) == "1" {
 		options = append(options, xebec.WithSocketDescriptors())
 	}
-	for name, option := range map[string]xebec.Option{workertest.EnvContexts: xebec.WithContexts(), workertest.EnvParameters: xebec.WithParameters(), workertest.EnvCalls: xebec.WithCalls()} {
+	for name, option := range map[string]xebec.Option{workertest.EnvContexts: xebec.WithContexts(), workertest.EnvParameters: xebec.WithParameters(), workertest.EnvCalls: xebec.WithCalls(),
+		workertest.EnvFunctions: xebec.WithFunctionCalls()} {
 		if env(name) == "1" {
 			options = append(options, option)
 		}
@@ -52,11 +53,11 @@ func serve(env func(string) string, stop context.Context) error {
 	if sure {
 		options = append(options, xebec.WithConfidences())
 	}
-	return xebec.Serve(func(_ context.Context, b *xebec.Batch) error {
+	return xebec.Serve(func(ctx context.Context, b *xebec.Batch) error {
 		if sure && env(workertest.EnvModel) != workertest.Stream {
 			confide(b)
 		}
-		return predict(b)
+		return predict(ctx, b)
 	}, options...)
 }
 
@@ -66,7 +67,7 @@ func confide(b *xebec.Batch) {
 	}
 }
 
-func echo(b *xebec.Batch) error {
+func echo(_ context.Context, b *xebec.Batch) error {
 	for s, in := range b.Signature().Inputs {
 		out := b.Signature().Outputs[s].Name
 		if in.Fixed() {
@@ -124,7 +125,7 @@ func (m *marked) accuracy(context.Context) (float64, error) {
 	return float64(m.right) / float64(m.labels), nil
 }
 
-func (m *marked) predict(b *xebec.Batch) error {
+func (m *marked) predict(ctx context.Context, b *xebec.Batch) error {
 	for i := range b.Len() {
 		data := b.Bytes("in", i)
 		word, rest, _ := bytes.Cut(data, []byte(":"))
@@ -154,6 +155,8 @@ func (m *marked) predict(b *xebec.Batch) error {
 			data = b.Parameters(i)
 		case string(data) == "call":
 			data = callText(b.Call(i))
+		case string(word) == "ask":
+			data = ask(ctx, b, i, rest)
 		case string(data) == "told":
 			m.mu.Lock()
 			data = []byte(m.told)
@@ -172,7 +175,17 @@ func (m *marked) predict(b *xebec.Batch) error {
 	return nil
 }
 
-func wrong(b *xebec.Batch) error {
+// ask calls a function for query i, with FUNCTION:TEXT.
+func ask(ctx context.Context, b *xebec.Batch, i int, what []byte) []byte {
+	callee, text, _ := bytes.Cut(what, []byte(":"))
+	r, err := b.CallFunction(ctx, string(callee), text, xebec.ForQuery(i))
+	if e, ok := errors.AsType[*xebec.CallError](err); ok {
+		return fmt.Appendf(nil, "%v|%s", e.Code, e.Message)
+	}
+	return r.Bytes("out", 0)
+}
+
+func wrong(_ context.Context, b *xebec.Batch) error {
 	switch xebec.Input[int32](b, "code")[0] {
 	case 0:
 		b.OutputRaw("out")
@@ -198,7 +211,7 @@ func callText(c xebec.Call) []byte {
 // flow is the Stream model.
 type flow struct{ sure bool }
 
-func (f flow) predict(b *xebec.Batch) error {
+func (f flow) predict(_ context.Context, b *xebec.Batch) error {
 	for step := range strings.FieldsSeq(string(b.Bytes("in", 0))) {
 		word, rest, _ := strings.Cut(step, ":")
 		if word == "ends" {

@@ -36,6 +36,7 @@ const (
 	//	refuse:T   that query is refused as invalid input, with the text T
 	//	fail:T     that query ends in a model error, with the text T
 	//	raise:T    predict raises the refusal with the text T
+	//	ask:F:T    calls the function F for this query, with T; the output is what it answers, or CODE|TEXT of the error (with [EnvFunctions])
 	//
 	// With [EnvFeedback] it learns. Its accuracy is the share of true among all labels; before the first label it is an
 	// error that contains "no feedback yet". The label "panic" fails as the marker does, with "the label panic", and
@@ -67,6 +68,7 @@ const (
 	EnvConcurrency = "XEBEC_CONFORMANCE_CONCURRENCY" // how many batches or streams to evaluate at once; "async2": two, on an event loop
 	EnvParameters  = "XEBEC_CONFORMANCE_PARAMETERS"  // "1": request parameters
 	EnvCalls       = "XEBEC_CONFORMANCE_CALLS"       // "1": request calls
+	EnvFunctions   = "XEBEC_CONFORMANCE_FUNCTIONS"   // "1": call other functions
 )
 
 // Worker is one binding in one mode.
@@ -80,6 +82,8 @@ type Worker struct {
 	// Plain says that its echo answers the first input only, and that it has neither the marker told nor the model
 	// Wrong. Cases that need them are left out.
 	Plain bool
+	// NoLines says that its models cannot call functions. Cases of calls are left out.
+	NoLines bool
 	// BusyPoll is how long the worker, and the gateway's side, may spin before they sleep. The suite then runs under the one poller that spins.
 	BusyPoll time.Duration
 	// Start launches the worker with these environment variables.
@@ -174,7 +178,7 @@ type starter = func(tb testing.TB, env []string) Process
 
 func runCases(t *testing.T, cases []testCase, w Worker, open func(*testing.T, uint64) (*Gateway, starter)) {
 	for _, c := range cases {
-		if c.dies && w.InProcess || c.rich && w.Plain || c.version2 && w.Version1 || !c.sleeps && w.BusyPoll > 0 {
+		if c.dies && w.InProcess || c.rich && w.Plain || c.version2 && w.Version1 || c.lines && w.NoLines || !c.sleeps && w.BusyPoll > 0 {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) { c.run(t, &suite{w, open}) })
@@ -190,8 +194,8 @@ type suite struct {
 }
 
 type testCase struct {
-	name                 string
-	dies, rich, version2 bool
+	name                        string
+	dies, rich, version2, lines bool
 	// sleeps says that the case is about what a worker does when it has nothing to do. The others are left out for one that spins.
 	sleeps bool
 	run    func(*testing.T, *suite)
@@ -221,6 +225,7 @@ var cases = []testCase{
 	{name: "calls", version2: true, run: testCalls},
 	{name: "concurrency", sleeps: true, version2: true, run: testConcurrency},
 	{name: "drain with concurrency", sleeps: true, version2: true, run: testDrainWithConcurrency},
+	{name: "calls of functions", version2: true, lines: true, run: testLines},
 	{name: "streams", version2: true, run: testStreams},
 	{name: "streams declared and not used", run: testStreamNotUsed},
 	{name: "wrong outputs", rich: true, run: testWrongOutputs},

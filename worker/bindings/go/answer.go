@@ -103,6 +103,10 @@ func (w *worker) predictBatch(b *Batch, r *wire.Request, res *wire.Response, in,
 	}
 	err := w.call(w.ctx, w.predict, b)
 	res.WorkNanos = uint64(time.Since(b.began))
+	if text, ok := refuses(err); ok && b.n == 1 {
+		b.Refuse(0, text)
+		err = nil
+	}
 	fault := b.end()
 	if err != nil {
 		return w.fail(res, wire.StatusModelError, err, out)

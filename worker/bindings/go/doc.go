@@ -65,6 +65,12 @@
 // [WithCalls]. A gateway that speaks version 1 of the protocol has no parameters and no calls; [Batch.Parameters] then
 // returns {}, and [Batch.Call] the zero Call. Streams need version 2.
 //
+// # Calls of other functions
+//
+// A model whose manifest names functions or models in calls may call them while it evaluates a batch, if Serve is given
+// [WithFunctionCalls]: [Batch.CallFunction] returns their outputs, or a [*CallError]. A call is a part of its query: it
+// has the query's request id, trace, context and deadline.
+//
 // # The end
 //
 // On SIGTERM the worker announces that it leaves, answers the batches that it still receives, and returns nil from
@@ -84,7 +90,7 @@
 //
 // # Where to read next
 //
-// README.md beside this file, examples/echo and examples/words, and api/spec/worker.md, the protocol. loop.go is the
-// worker's state machine; lanes.go and streams.go are what runs beside it; socket.go is the only file that uses the
-// socket.
+// README.md beside this file, the folder examples, and api/spec/worker.md, the protocol. loop.go is the worker's state
+// machine; lanes.go and streams.go are what runs beside it; socket.go is the only file that uses the socket. functions.go
+// is calls, and lines.go what they travel on.
 package xebec

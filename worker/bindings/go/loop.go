@@ -37,6 +37,7 @@ type worker struct {
 	labelled *wire.Schema // of FEEDBACK
 	outputs  *wire.Schema
 	refusing *wire.Schema // outputs with a status for each query; nil in version 1
+	calling  *lines       // nil: LINES has not come
 
 	gen   generation
 	last  uint64 // number of the last batch that was begun
@@ -234,6 +235,8 @@ func (w *worker) handleFrame(t wire.Type, payload []byte) error {
 		return refused(payload)
 	case t == wire.TypeWelcome && !w.welcomed:
 		return w.onWelcome(payload)
+	case t == wire.TypeLines && w.mode&wire.ModeLines != 0 && w.calling == nil && w.gen.a == nil:
+		return w.onLines(payload)
 	case t == wire.TypeSegments && w.welcomed && !w.draining:
 		return w.onSegments(payload)
 	case t == wire.TypeDrain && w.welcomed:
@@ -280,6 +283,8 @@ func (w *worker) onWelcome(payload []byte) error {
 	switch {
 	case m.Mode&wire.ModeRing != 0 && w.capabilities&wire.CapRing == 0:
 		return errors.New("xebec: the gateway chose rings, but this worker declared none")
+	case m.Mode&wire.ModeLines != 0 && w.openLines == nil:
+		return errors.New("xebec: the gateway chose calls of functions, but this worker declared none")
 	case m.Mode&wire.ModeStreams != 0 && !w.streaming:
 		return errors.New("xebec: the gateway chose streams, but this worker declared none")
 	case m.Mode&wire.ModeStreams == 0 && w.streaming:
@@ -306,6 +311,17 @@ func (w *worker) onWelcome(payload []byte) error {
 		w.refusing = wire.NewSchema(append(slices.Clip(out), wire.StatusSection, wire.BytesSection))
 	}
 	return nil
+}
+
+func (w *worker) onLines(payload []byte) error {
+	if err := wire.DecodeLines(payload); err != nil {
+		return fmt.Errorf("xebec: from the gateway: %w", err)
+	}
+	fd, err := w.conn.takeLines()
+	if err == nil {
+		w.calling, err = w.openLines(fd)
+	}
+	return err
 }
 
 func (w *worker) onSegments(payload []byte) error {

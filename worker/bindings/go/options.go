@@ -58,9 +58,10 @@ type config struct {
 	signature    *api.Signature
 	stop         context.Context
 	capabilities uint32
-	concurrency  int            // 0: not given
-	exit         func(code int) // os.Exit except in tests
-	grace        time.Duration  // goneGrace except in tests
+	openLines    func(fd int) (*lines, error) // nil: the model calls no other functions
+	concurrency  int                          // 0: not given
+	exit         func(code int)               // os.Exit except in tests
+	grace        time.Duration                // goneGrace except in tests
 
 	streaming bool // the model answers in streams
 	shared    bool // goroutines other than the loop's answer requests
@@ -116,9 +117,18 @@ func WithParameters() Option {
 	return func(c *config) { c.capabilities |= wire.CapParameters }
 }
 
-// WithCalls requests the deadline, the request id and the trace of each query: [Batch.Call].
+// WithCalls requests the deadline, the request id and the trace of the call that each query came with: [Batch.Call].
 func WithCalls() Option {
 	return func(c *config) { c.capabilities |= wire.CapCalls }
+}
+
+// WithFunctionCalls declares that the model calls other functions and models of the gateway, which its manifest names in calls:
+// [Batch.CallFunction].
+func WithFunctionCalls() Option {
+	return func(c *config) {
+		c.openLines = newLines
+		c.capabilities |= wire.CapLines
+	}
 }
 
 // WithSignature declares the signature that the program expects. The gateway refuses the worker unless the model is

@@ -89,6 +89,9 @@ func Serve(predict func(ctx context.Context, b *Batch) error, options ...Option)
 	close(w.finished)
 	w.cancel(context.Canceled)
 	others.Wait()
+	if w.calling != nil {
+		w.calling.close()
+	}
 	conn.close()
 	return errors.Join(err, w.gen.close())
 }

@@ -20,7 +20,7 @@ import (
 type socket struct {
 	fd     int
 	parser wire.Parser
-	fds    []int // descriptors that wait for their SEGMENTS
+	fds    []int // descriptors that wait for their LINES or SEGMENTS
 
 	// Arguments of recvmsg, kept so that a wake-up does not allocate.
 	msg unix.Msghdr
@@ -31,7 +31,7 @@ type socket struct {
 	closed bool
 }
 
-// segmentDescriptors is how many descriptors come with SEGMENTS. More are refused.
+// segmentDescriptors is how many descriptors come with SEGMENTS. One more may come before them, with LINES.
 const segmentDescriptors = 2
 
 func dial(path string) (*socket, error) {
@@ -101,10 +101,20 @@ func (s *socket) takeDescriptors() error {
 		}
 		s.fds = append(s.fds, fds...)
 	}
-	if len(s.fds) > segmentDescriptors || s.msg.Flags&unix.MSG_CTRUNC != 0 {
+	if len(s.fds) > 1+segmentDescriptors || s.msg.Flags&unix.MSG_CTRUNC != 0 {
 		return fmt.Errorf("xebec: the gateway sent at least %d descriptors, expected %d with SEGMENTS", len(s.fds), segmentDescriptors)
 	}
 	return nil
+}
+
+// takeLines returns the descriptor of LINES. The caller closes it.
+func (s *socket) takeLines() (int, error) {
+	if len(s.fds) == 0 {
+		return 0, errors.New("xebec: LINES came without a descriptor")
+	}
+	fd := s.fds[0]
+	s.fds = append(s.fds[:0], s.fds[1:]...)
+	return fd, nil
 }
 
 // takePair returns the two descriptors of SEGMENTS. The caller closes them.

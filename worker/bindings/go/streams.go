@@ -214,6 +214,10 @@ func (s *stream) full() bool {
 func (s *stream) end(err error) {
 	b := &s.batch
 	work := time.Since(s.entered)
+	if text, ok := refuses(err); ok {
+		b.Refuse(0, text)
+		err = nil
+	}
 	var last *output
 	if err == nil && b.touched && len(b.refused) == 0 {
 		if o, fault := s.takeOutput(); fault == nil {

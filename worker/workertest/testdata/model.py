@@ -39,6 +39,14 @@ def show(what, of):
     return "|".join((of.request_id, of.traceparent, of.tracestate, when)).encode()
 
 
+def ask(i, callee, text):
+    """What a function answers to a text, for query i."""
+    try:
+        return xebec.call(callee.decode(), text, query=i)
+    except xebec.CallError as e:
+        return f"{e.code}|{e}".encode()
+
+
 def markers(batch, *arguments):
     said = more(arguments)
     out = []
@@ -58,6 +66,8 @@ def markers(batch, *arguments):
                 gate.read()
         elif data in (b"context", b"parameters", b"call") and data.decode() in said:
             data = show(data, said[data.decode()][i])
+        elif data.startswith(b"ask:"):
+            data = ask(i, *data[4:].split(b":", 1))
         elif data == b"told":
             data = told
         elif data.startswith(b"refuse:"):

@@ -1,7 +1,7 @@
 // Command xebec-testworker is the worker of tests and benchmarks. It costs almost nothing, and misbehaves when told to.
 //
 //	xebec-testworker [-mode noop|echo|error|markers|stream] [-spin 2ms] [-no-ring] [-concurrency 4] [-contexts] [-parameters] [-calls]
-//	                 [-confidences] [-feedback] [-accuracy]
+//	                 [-functions] [-confidences] [-feedback] [-accuracy]
 //
 // noop sets every output of any signature to zeros, or empty if the signature allows that. echo copies the first input
 // to the first output, and zeros to the others. error fails on every batch. markers needs the signature bytes[] → bytes[] and echoes, unless an
@@ -21,6 +21,7 @@
 //	context    the output is the query's context (with -contexts)
 //	parameters the output is the query's parameters (with -parameters)
 //	call       the output is REQUEST ID|TRACEPARENT|TRACESTATE|soon (with -calls); without a deadline it ends with none
+//	ask:F:T    calls the function F for that query, with T; the output is its first output, or CODE|TEXT of the error (with -functions)
 //
 // stream needs the signature bytes[] → bytes[], of bytes or strings, and answers in streams. Its input is a list of steps, separated by spaces:
 //
@@ -69,6 +70,7 @@ func main() {
 	contexts := flag.Bool("contexts", false, "ask for contexts")
 	parameters := flag.Bool("parameters", false, "ask for parameters")
 	calls := flag.Bool("calls", false, "ask for calls")
+	functions := flag.Bool("functions", false, "call other functions")
 	flag.BoolVar(&m.confidences, "confidences", false, "return a confidence of 0.5 for each query")
 	feedback := flag.Bool("feedback", false, "take feedback: a label \"panic\" panics")
 	accuracy := flag.Bool("accuracy", false, "answer the share of feedback labels that were \"true\"")
@@ -89,6 +91,7 @@ func main() {
 		option xebec.Option
 	}{
 		{*contexts, xebec.WithContexts()}, {*parameters, xebec.WithParameters()}, {*calls, xebec.WithCalls()},
+		{*functions, xebec.WithFunctionCalls()},
 		{m.confidences, xebec.WithConfidences()}, {m.mode == "stream", xebec.WithStreams()},
 	} {
 		if o.on {
@@ -137,15 +140,15 @@ type model struct {
 	mode        string
 	spin        time.Duration
 	confidences bool
-	predict     func(*xebec.Batch) error
+	predict     func(context.Context, *xebec.Batch) error
 
 	labels, right int
 }
 
-func (m *model) serve(_ context.Context, b *xebec.Batch) error {
+func (m *model) serve(ctx context.Context, b *xebec.Batch) error {
 	spin(m.spin)
 	m.confide(b)
-	return m.predict(b)
+	return m.predict(ctx, b)
 }
 
 func (m *model) confide(b *xebec.Batch) {
@@ -166,7 +169,7 @@ func spin(d time.Duration) {
 }
 
 // noop answers zeros of the smallest shape that fits.
-func noop(b *xebec.Batch) error {
+func noop(_ context.Context, b *xebec.Batch) error {
 	for s := range b.Signature().Outputs {
 		zeros(b, &b.Signature().Outputs[s])
 	}
@@ -174,7 +177,7 @@ func noop(b *xebec.Batch) error {
 }
 
 // fail is a model that is broken.
-func fail(*xebec.Batch) error { return errors.New("this model fails on every batch") }
+func fail(context.Context, *xebec.Batch) error { return errors.New("this model fails on every batch") }
 
 func zeros(b *xebec.Batch, spec *api.TensorSpec) {
 	if spec.Fixed() {
@@ -200,7 +203,7 @@ func zeros(b *xebec.Batch, spec *api.TensorSpec) {
 	}
 }
 
-func echo(b *xebec.Batch) error {
+func echo(_ context.Context, b *xebec.Batch) error {
 	sig := b.Signature()
 	if len(sig.Inputs) == 0 || len(sig.Outputs) == 0 {
 		return errors.New("echo needs an input and an output")
@@ -223,7 +226,7 @@ func echo(b *xebec.Batch) error {
 	return nil
 }
 
-func markers(b *xebec.Batch) error {
+func markers(ctx context.Context, b *xebec.Batch) error {
 	in, out := b.Signature().Inputs[0].Name, b.Signature().Outputs[0].Name
 	for i := range b.Len() {
 		data := b.Bytes(in, i)
@@ -270,10 +273,22 @@ func markers(b *xebec.Batch) error {
 			data = b.Parameters(i)
 		case string(data) == "call":
 			data = callText(b.Call(i))
+		case string(word) == "ask":
+			data = ask(ctx, b, i, rest)
 		}
 		b.SetBytes(out, i, data)
 	}
 	return nil
+}
+
+// ask calls a function for query i, with FUNCTION:TEXT.
+func ask(ctx context.Context, b *xebec.Batch, i int, what []byte) []byte {
+	callee, text, _ := bytes.Cut(what, []byte(":"))
+	r, err := b.CallFunction(ctx, string(callee), text, xebec.ForQuery(i))
+	if e, ok := errors.AsType[*xebec.CallError](err); ok {
+		return fmt.Appendf(nil, "%v|%s", e.Code, e.Message)
+	}
+	return r.Bytes(r.Signature().Outputs[0].Name, 0)
 }
 
 func fill(dst []byte) {

@@ -39,6 +39,7 @@ type Gateway struct {
 	Major  uint16        // the version that Welcome answers; 0: the worker's
 	Mode   uint32        // the mode that Welcome answered
 	Sig    api.Signature // what Welcome announces
+	Lines  *Lines        // what the model may call; nil: nothing
 
 	// Number is the generation sent last. OffA and OffB are where the next blocks will lie.
 	Number     uint32
@@ -115,6 +116,9 @@ func (g *Gateway) Start(serve func() error) {
 	g.t.Helper()
 	g.Run(serve)
 	g.Welcome()
+	if g.Mode&wire.ModeLines != 0 {
+		g.SendLines(g.Lines)
+	}
 	g.Segments(1 << 20)
 	g.Ready()
 }
@@ -218,6 +222,9 @@ func (g *Gateway) Welcome() {
 	}
 	if g.Major >= 2 {
 		g.Mode |= g.Hello.Capabilities & (wire.ModeParameters | wire.ModeCalls | wire.ModeStreams)
+		if g.Lines != nil {
+			g.Mode |= g.Hello.Capabilities & wire.ModeLines
+		}
 	}
 	m := wire.Welcome{Major: g.Major, Mode: g.Mode, Replica: 1, Model: Model, Version: Version, Signature: g.Sig}
 	g.Send(m.Append(nil))
