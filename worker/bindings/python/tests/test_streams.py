@@ -1,6 +1,7 @@
 """Models that answer in streams, and what a query comes with: parameters and calls."""
 
 import os
+import select
 import struct
 
 import pytest
@@ -355,6 +356,26 @@ def test_a_slow_reader_pauses_its_sequence_only(tmp_path):
         assert len(joined(collect(gw, begin(gw, b"50"))[0])) == 50
         gw.request(p.DISCARD, batch=slow)
         assert gw.answer().status == p.OK
+        gw.stop()
+
+
+def test_a_sequence_that_is_not_wanted_frees_its_state(tmp_path, pipes):
+    (r, w), _ = pipes
+    source = f"""
+import os, xebec
+
+class State:
+    def __del__(self):
+        os.write({w}, b"!")
+
+xebec.serve(lambda batch: State(), step=lambda states: [b"x"] * len(states))
+"""
+    with Gateway(source, tmp_path, pass_fds=[w]) as gw:
+        batch = begin(gw, b"")
+        assert gw.answer().status == p.MORE
+        gw.request(p.DISCARD, batch=batch)
+        assert gw.answer().status == p.OK
+        assert select.select([r], [], [], 20)[0]  # though no other sequence comes
         gw.stop()
 
 

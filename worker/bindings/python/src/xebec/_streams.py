@@ -409,15 +409,17 @@ class Steps(Streams):
                     self._changed.wait()
                 if self._stopped:
                     return
-                joining, self._joining = self._joining, []
-            for stream, arguments in joining:
-                begun = self._start(stream, arguments)
-                if begun:
-                    running.append(begun)
-                    ready.append(begun)
+            others = len(running)
+            running += self._join()  # no variable here holds a state that has ended
+            ready += running[others:]
             if ready:
                 ended = self._step(ready)
                 running = [pair for pair in running if id(pair[0]) not in ended]
+
+    def _join(self) -> list[tuple[Stream, Any]]:
+        with self._changed:
+            joining, self._joining = self._joining, []
+        return [begun for begun in (self._start(*j) for j in joining) if begun]
 
     def _start(self, stream: Stream, arguments: tuple[Any, ...]) -> Any:
         if stream.closed:
