@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 // The transport passes the suite that package local passes, including deaths of workers.
 func TestTransport(t *testing.T) {
 	workertest.RunTransport(t, workertest.Transport{
-		Worker: workertest.Worker{NoLines: true},
+		Worker: workertest.Worker{NoLines: true, NoSteps: true},
 		Open: func(_ testing.TB, maxBatchBytes uint64) (worker.Transport, error) {
 			return memory.New(memory.Config{Now: workertest.Now, MaxBatchBytes: int(maxBatchBytes)}), nil
 		},

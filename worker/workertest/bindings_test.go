@@ -107,7 +107,7 @@ func TestTestworker(t *testing.T) {
 	}
 	for _, ring := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ring=%v", ring), func(t *testing.T) {
-			workertest.Run(t, workertest.Worker{Ring: ring, Plain: true, Start: func(tb testing.TB, launch []string) workertest.Process {
+			workertest.Run(t, workertest.Worker{Ring: ring, Plain: true, NoSteps: true, Start: func(tb testing.TB, launch []string) workertest.Process {
 				env := func(name string) string { return lookup(launch, name) }
 				flags := []string{"-mode", env(workertest.EnvModel)}
 				for flag, name := range map[string]string{"-contexts": workertest.EnvContexts, "-confidences": workertest.EnvConfidences, "-feedback": workertest.EnvFeedback, "-accuracy": workertest.EnvFeedback,

@@ -53,6 +53,9 @@ func serve(env func(string) string, stop context.Context) error {
 	if sure {
 		options = append(options, xebec.WithConfidences())
 	}
+	if env(workertest.EnvSteps) == "1" && env(workertest.EnvModel) == workertest.Stream {
+		return xebec.ServeSteps(startFlowing, flow{sure}.advance, options...)
+	}
 	return xebec.Serve(func(ctx context.Context, b *xebec.Batch) error {
 		if sure && env(workertest.EnvModel) != workertest.Stream {
 			confide(b)

@@ -53,6 +53,8 @@ const (
 	//	context, parameters, call  send what Markers answers
 	//	error, panic, die, refuse:T, fail:T  end the stream as they end Markers' batch
 	//	bad        sends an output that contradicts the signature
+	//
+	// With [EnvSteps] the binding advances all streams in one call, again and again, by one output each.
 	Stream = "stream"
 	// Wrong has the signature int32[] → float32[4]. The first query's input selects the mistake: 0 none (the answer is
 	// zeros), 1 too few outputs, 2 their shape, 3 their type or dimensions.
@@ -69,6 +71,7 @@ const (
 	EnvParameters  = "XEBEC_CONFORMANCE_PARAMETERS"  // "1": request parameters
 	EnvCalls       = "XEBEC_CONFORMANCE_CALLS"       // "1": request calls
 	EnvFunctions   = "XEBEC_CONFORMANCE_FUNCTIONS"   // "1": call other functions
+	EnvSteps       = "XEBEC_CONFORMANCE_STEPS"       // "1": the model Stream steps
 )
 
 // Worker is one binding in one mode.
@@ -82,6 +85,8 @@ type Worker struct {
 	// Plain says that its echo answers the first input only, and that it has neither the marker told nor the model
 	// Wrong. Cases that need them are left out.
 	Plain bool
+	// NoSteps says that it has no call that advances several streams. Cases of steps are left out.
+	NoSteps bool
 	// NoLines says that its models cannot call functions. Cases of calls are left out.
 	NoLines bool
 	// BusyPoll is how long the worker, and the gateway's side, may spin before they sleep. The suite then runs under the one poller that spins.
@@ -178,7 +183,7 @@ type starter = func(tb testing.TB, env []string) Process
 
 func runCases(t *testing.T, cases []testCase, w Worker, open func(*testing.T, uint64) (*Gateway, starter)) {
 	for _, c := range cases {
-		if c.dies && w.InProcess || c.rich && w.Plain || c.version2 && w.Version1 || c.lines && w.NoLines || !c.sleeps && w.BusyPoll > 0 {
+		if c.dies && w.InProcess || c.rich && w.Plain || c.version2 && w.Version1 || c.lines && w.NoLines || c.steps && w.NoSteps || !c.sleeps && w.BusyPoll > 0 {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) { c.run(t, &suite{w, open}) })
@@ -188,14 +193,22 @@ func runCases(t *testing.T, cases []testCase, w Worker, open func(*testing.T, ui
 // A worker that answers in streams passes further cases, which need version 2.
 func testStreams(t *testing.T, su *suite) { runCases(t, streamCases, su.Worker, su.open) }
 
+// One that steps passes the same cases.
+func testSteps(t *testing.T, su *suite) {
+	runCases(t, streamCases, su.Worker, func(t *testing.T, maxBatchBytes uint64) (*Gateway, starter) {
+		g, start := su.open(t, maxBatchBytes)
+		return g, func(tb testing.TB, env []string) Process { return start(tb, append(env, EnvSteps+"=1")) }
+	})
+}
+
 type suite struct {
 	Worker
 	open func(t *testing.T, maxBatchBytes uint64) (*Gateway, starter)
 }
 
 type testCase struct {
-	name                        string
-	dies, rich, version2, lines bool
+	name                               string
+	dies, rich, version2, lines, steps bool
 	// sleeps says that the case is about what a worker does when it has nothing to do. The others are left out for one that spins.
 	sleeps bool
 	run    func(*testing.T, *suite)
@@ -227,6 +240,7 @@ var cases = []testCase{
 	{name: "drain with concurrency", sleeps: true, version2: true, run: testDrainWithConcurrency},
 	{name: "calls of functions", version2: true, lines: true, run: testLines},
 	{name: "streams", version2: true, run: testStreams},
+	{name: "steps", version2: true, steps: true, run: testSteps},
 	{name: "streams declared and not used", run: testStreamNotUsed},
 	{name: "wrong outputs", rich: true, run: testWrongOutputs},
 	{name: "more room", run: testMoreRoom},

@@ -54,6 +54,9 @@
 // context. What predict has set and not sent when it returns nil is the last output. Inputs are copies of the stream's
 // own.
 //
+// A model that advances many streams in one call, as a language model does, is served with [ServeSteps]: start makes the
+// state of a [Sequence], and step sets the next output of each of those that run. They join and leave between two steps.
+//
 // # Several batches at once
 //
 // With [WithConcurrency], predict is called on several goroutines, each with a Batch of its own. Answers leave in the
@@ -84,13 +87,9 @@
 // stream has memory of its own. It never spins. Requests wait in the gateway's ring; with concurrency as many as are in
 // evaluation wait in a queue in front of them.
 //
-// It does not step through many sequences in one call, as the Python binding's step does. A model that can advance
-// many sequences together has a goroutine that owns the running batch, and a predict that hands its sequence over and
-// sends what comes back.
-//
 // # Where to read next
 //
 // README.md beside this file, the folder examples, and api/spec/worker.md, the protocol. loop.go is the worker's state
-// machine; lanes.go and streams.go are what runs beside it; socket.go is the only file that uses the socket. functions.go
+// machine; lanes.go, streams.go and steps.go are what runs beside it; socket.go is the only file that uses the socket. functions.go
 // is calls, and lines.go what they travel on.
 package xebec

@@ -20,7 +20,7 @@ const defaultStreams = 16 //xebec:limit streams of a worker in Go, without WithC
 // for a lane as there are lanes; further ones wait in the ring, since the loop then waits, too. A lane needs nothing of the loop to go on.
 //
 // Feedback and questions for the accuracy have a lane of their own, so that they wait for no prediction. A model that answers in streams has that
-// lane only: each of its streams has a goroutine.
+// lane only: each of its streams has a goroutine, or a stepper runs them all.
 type lanes struct {
 	predictions, others chan task
 }
@@ -39,6 +39,9 @@ func (w *worker) startLanes() {
 	n := w.concurrency
 	if w.streaming {
 		n = 0
+	}
+	if w.steps != nil {
+		w.running.Go(func() { w.steps.run(w) })
 	}
 	w.lanes = lanes{predictions: make(chan task, n), others: make(chan task, 1)}
 	for range n {
@@ -142,6 +145,9 @@ func (c *config) settle() error {
 		c.concurrency = 1
 		if c.streaming {
 			c.concurrency = defaultStreams
+		}
+		if c.steps != nil {
+			c.concurrency = maxConcurrency
 		}
 	}
 	if c.concurrency < 1 || c.concurrency > maxConcurrency {

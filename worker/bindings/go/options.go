@@ -63,8 +63,9 @@ type config struct {
 	exit         func(code int)               // os.Exit except in tests
 	grace        time.Duration                // goneGrace except in tests
 
-	streaming bool // the model answers in streams
-	shared    bool // goroutines other than the loop's answer requests
+	steps     stepping // advances all streams together; nil: each has a goroutine
+	streaming bool     // the model answers in streams
+	shared    bool     // goroutines other than the loop's answer requests
 }
 
 // WithFeedback declares that the model learns from feedback. f receives the inputs of queries as predict did, the

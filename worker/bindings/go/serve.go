@@ -46,12 +46,17 @@ const exitGone = 69 // EX_UNAVAILABLE of sysexits.h
 // [WithStreams] is given. Its context ends when the gateway is gone, when Serve returns, and when no further output of a
 // stream is wanted. [Batch.Budget] is a batch's time budget. A process serves once at a time.
 func Serve(predict func(ctx context.Context, b *Batch) error, options ...Option) error {
+	if predict == nil {
+		return errors.New("xebec: predict is nil")
+	}
+	return serve(predict, options)
+}
+
+// serve is Serve, and ServeSteps without predict.
+func serve(predict func(ctx context.Context, b *Batch) error, options []Option) error {
 	cfg := config{capabilities: wire.CapRing, exit: os.Exit, grace: goneGrace}
 	for _, option := range options {
 		option(&cfg)
-	}
-	if predict == nil {
-		return errors.New("xebec: predict is nil")
 	}
 	if cfg.signature != nil {
 		if err := wire.CheckSignature(cfg.signature); err != nil {

@@ -34,7 +34,8 @@ type stream struct {
 	ctx     context.Context
 	stop    context.CancelCauseFunc
 	entered time.Time     // when the code of the model was entered last
-	room    chan struct{} // wakes Send when there may be room
+	room    chan struct{} // wakes Send, or the stepper, when there may be room or no output is wanted
+	stepped bool          // a stepper runs the model's code, not a goroutine of the stream's own
 
 	mu       sync.Mutex
 	turn     wire.Request // the request to answer, if mine
@@ -90,7 +91,11 @@ func (w *worker) beginStream(r *wire.Request, in, out []byte) error {
 		s.stop(nil)
 		return fmt.Errorf("xebec: the gateway sent batch %d while %d streams are open, more than this worker evaluates at once", r.Batch, w.concurrency)
 	}
-	w.running.Go(s.run)
+	if w.steps != nil {
+		w.steps.join(s)
+	} else {
+		w.running.Go(s.run)
+	}
 	return nil
 }
 
@@ -119,8 +124,16 @@ func (s *stream) beginOutput() error {
 func (s *stream) run() {
 	s.entered = time.Now()
 	err := s.w.call(s.ctx, s.w.predict, &s.batch)
-	s.end(err)
-	s.stop(nil)
+	s.end(s.refuseIfCalleeDid(err), time.Since(s.entered))
+}
+
+// refuseIfCalleeDid refuses the query if a callee has refused what it led to, and returns any other error.
+func (s *stream) refuseIfCalleeDid(err error) error {
+	if text, ok := refuses(err); ok {
+		s.batch.Refuse(0, text)
+		return nil
+	}
+	return err
 }
 
 // Send sends what predict has set as the next output of the stream, and makes b ready for the one after it. It blocks while predict is so far
@@ -129,7 +142,7 @@ func (s *stream) run() {
 //
 // Send may be called in predict only, on its goroutine, by a model that is served with [WithStreams].
 func (b *Batch) Send() error {
-	if b.stream == nil || !b.predicting {
+	if b.stream == nil || b.stream.stepped || !b.predicting {
 		misused("Send needs Serve(…, WithStreams()) and can be called in predict only")
 	}
 	return b.stream.send()
@@ -206,18 +219,28 @@ func (s *stream) push(o output) {
 	s.bytes += len(o.block)
 }
 
+// notify wakes what waits for the stream.
+func (s *stream) notify() {
+	select {
+	case s.room <- struct{}{}:
+	default: // it has not seen the last wake-up yet
+	}
+}
+
+func (s *stream) isFull() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full()
+}
+
 func (s *stream) full() bool {
 	return !s.unwanted && (len(s.ahead) >= maxAhead || s.bytes >= maxAheadBytes)
 }
 
-// end records how predict has returned. What it has set and not sent is the last output.
-func (s *stream) end(err error) {
+// end records how predict has returned, after some more work. What it has set and not sent is the last output.
+func (s *stream) end(err error, work time.Duration) {
+	defer s.stop(nil)
 	b := &s.batch
-	work := time.Since(s.entered)
-	if text, ok := refuses(err); ok {
-		b.Refuse(0, text)
-		err = nil
-	}
 	var last *output
 	if err == nil && b.touched && len(b.refused) == 0 {
 		if o, fault := s.takeOutput(); fault == nil {
@@ -290,6 +313,7 @@ func (s *stream) discard(r *wire.Request) error {
 	clear(s.ahead)
 	s.ahead, s.bytes = s.ahead[:0], 0
 	s.stop(ErrUnwanted)
+	s.notify()
 	s.flush()
 	return nil
 }
@@ -338,10 +362,7 @@ func (s *stream) sendAhead() {
 		flags = wire.FlagConfidences
 	}
 	s.sendBlock(status, uint32(n), flags, block)
-	select {
-	case s.room <- struct{}{}:
-	default: // Send has not seen the last wake-up yet
-	}
+	s.notify()
 }
 
 // outputValues presents several outputs as one batch.

@@ -178,9 +178,20 @@ async def on_a_loop(*arguments):
     return await asyncio.get_running_loop().run_in_executor(None, predict, *arguments)
 
 
+def step(states):
+    outputs = []
+    for state in states:
+        try:
+            outputs.append(next(state, xebec.END))
+        except BaseException as e:
+            outputs.append(e)
+    return outputs
+
+
+STEPS = os.environ.get("XEBEC_CONFORMANCE_STEPS") == "1"
 CONCURRENCY = os.environ.get("XEBEC_CONFORMANCE_CONCURRENCY", "")
 if predict is stream:
-    served = stream_on_a_loop if "async" in CONCURRENCY else sure_stream if CONFIDENCES else stream
+    served = stream_on_a_loop if "async" in CONCURRENCY and not STEPS else sure_stream if CONFIDENCES else stream
 else:
     served = on_a_loop if "async" in CONCURRENCY else sure if CONFIDENCES else predict
 
@@ -193,4 +204,5 @@ xebec.serve(
     confidences=CONFIDENCES,
     feedback=feedback if FEEDBACK else None,
     accuracy=accuracy if FEEDBACK else None,
+    step=step if STEPS else None,
 )

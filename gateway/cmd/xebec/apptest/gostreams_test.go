@@ -170,6 +170,42 @@ func TestGoWordsExample(t *testing.T) {
 	}
 }
 
+// Sequences of a model in Go join and leave the running batch between steps: the example of the Go binding.
+func TestGoSteps(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	manifest, err := os.ReadFile(filepath.Join(programs.repo, "worker/bindings/go/examples/countdown/xebec.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, dir, "xebec.yaml", string(manifest)+"---\nkind: Function\nname: countdown-go\nmodels: [countdown-go]\nslo: 60s\n")
+	if err := compile(filepath.Join(dir, "countdown"), "./worker/bindings/go/examples/countdown", nil); err != nil {
+		t.Fatal(err)
+	}
+	g := serve(t, "--config", dir)
+	g.awaitReplicas("countdown-go", 1)
+	url := "http://" + g.functions + "/countdown-go/predict"
+	var all sync.WaitGroup
+	for i := range 100 {
+		all.Go(func() {
+			n, want := 1+i%30, ""
+			for k := n - 1; k >= 0; k-- {
+				want += fmt.Sprintf("{\"output\":\"%d\"}\n", k)
+			}
+			if text := readAll(t, askStream(t, http.DefaultClient, url, fmt.Sprint(n), "application/jsonl")); !strings.HasPrefix(text, want+`{"end":true`) {
+				t.Errorf("%d steps: %q", n, text)
+			}
+		})
+	}
+	all.Wait()
+	if a := g.json("/countdown-go/predict", `{"input":"none"}`); a.Status != 400 || a.Cause != "expected a number from 1" {
+		t.Errorf("an input that start refuses: %v", a)
+	}
+	if a := g.json("/countdown-go/predict", `{"input":"3"}`); string(a.Output) != `["2","1","0"]` {
+		t.Errorf("one document: %v", a)
+	}
+}
+
 // A client that leaves before the first output frees its place at once: the model's only place is then another query's.
 func TestClientsThatLeaveBeforeTheFirstOutput(t *testing.T) {
 	t.Parallel()
