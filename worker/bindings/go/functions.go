@@ -94,7 +94,7 @@ func CallParameters(object []byte) CallOption {
 // For a batch of several queries these are the first one's, the context that all have, and the last deadline. The end of ctx cancels it.
 //
 // The error is always a *CallError. If one input has no output, the call fails. At most 48 calls of a worker are under way; others wait.
-// CallFunction may be called in predict only, there by several goroutines at once.
+// CallFunction may be called in predict only, or in start and step of [ServeSteps], there by several goroutines at once, which end before it returns.
 func (b *Batch) CallFunction(ctx context.Context, callee string, inputs any, options ...CallOption) (*Results, error) {
 	fail := func(code api.Code, format string, args ...any) (*Results, error) {
 		err := fmt.Errorf(format, args...)
