@@ -14,6 +14,11 @@ import (
 // ask a model that waits for it ends at once, with the code cycle, and so does the query through the other model.
 func TestACycleOfTwoSources(t *testing.T) {
 	t.Parallel()
+	aCycleOfTwoSources(t, serve, pythonModel(t, newDir(t), "a", callsProgram, "calls: [b]", uncached))
+}
+
+// aCycleOfTwoSources has the model a, which calls b, on gateways that start makes.
+func aCycleOfTwoSources(t *testing.T, start func(*testing.T, ...string) *gateway, modelA string) {
 	dir := newDir(t)
 	redis := redistest.Start(t, redistest.Config{})
 	watched := filepath.Join(newDir(t), "models")
@@ -23,11 +28,11 @@ func TestACycleOfTwoSources(t *testing.T) {
 	}
 	text := strings.TrimPrefix(pythonModel(t, b, "b", callsProgram, "calls: [a]", uncached), "\n---\n")
 	writeFile(t, b, "xebec.yaml", strings.Replace(text, "dir: "+b+"\n", "", 1))
-	g := serve(t, "--python", python(t), "--store", redis.URL(), "--models", watched, "--models-interval", often)
+	g := start(t, "--python", python(t), "--store", redis.URL(), "--models", watched, "--models-interval", often)
 	g.awaitReplicas("b", 1)
-	other := serve(t, "--python", python(t), "--store", redis.URL())
+	other := start(t, "--python", python(t), "--store", redis.URL())
 
-	other.apply(pythonModel(t, dir, "a", callsProgram, "calls: [b]", uncached), function("a", "a", "slo: 60s"))
+	other.apply(modelA, function("a", "a", "slo: 60s"))
 	g.awaitReplicas("a", 1)
 	const query = `xebec.call("b", b"xebec.call('a', b'1')").decode()`
 	want := `["a", "cycle", "call of 'a': a calls b calls a: a model cannot wait for itself (cycle)"]`

@@ -19,6 +19,8 @@ func TestContainers(t *testing.T) {
 	}{
 		{"Serve", containersServe},
 		{"ReadyMadeImages", readyMadeImages},
+		{"Calls", containersCall},
+		{"CallsInACycle", containersCallInACycle},
 		{"SleepAndWake", containersSleep},
 		{"RollBetweenProcessAndContainer", rollIntoContainer},
 		{"WhatCannotServe", imagesThatCannotServe},
@@ -93,13 +95,20 @@ func containersServe(t *testing.T, e *engine) {
 	}
 }
 
-// The images of containers/images: a model directory in Python is deployed, sees its files at /model, and computes with
-// numpy; a compiled model answers.
-func readyMadeImages(t *testing.T, e *engine) {
+// needImages returns the tag of the images of containers/images, and skips the test without them.
+func needImages(t *testing.T) string {
+	t.Helper()
 	tag := os.Getenv(envImages)
 	if tag == "" {
 		t.Skipf("%s names no images: containers/images/build.sh builds them, .ci/test.sh runs this with them", envImages)
 	}
+	return tag
+}
+
+// The images of containers/images: a model directory in Python is deployed, sees its files at /model, and computes with
+// numpy; a compiled model answers.
+func readyMadeImages(t *testing.T, e *engine) {
+	tag := needImages(t)
 	dir := openDir(t)
 	writeFile(t, dir, "xebec.yaml", fmt.Sprintf(`
 kind: Model
