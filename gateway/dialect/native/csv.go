@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
@@ -62,6 +63,9 @@ func (c *call) readCSV(contentType, body []byte) error {
 			return csvError(err)
 		case len(record) != len(specs):
 			line, _ := r.FieldPos(0)
+			if why := otherSeparator(record, len(specs)); why != "" {
+				return wrongCSV("line %d: %s", line, why)
+			}
 			return wrongCSV("line %d: expected %d values, found %d", line, len(specs), len(record))
 		}
 		values, err := c.Next()
@@ -102,6 +106,9 @@ func hasHeader(contentType []byte) (bool, error) {
 
 // csvColumns reads the names of all columns, each one once.
 func csvColumns(order *[tensorjson.MaxInputs]uint8, names []string, specs []api.TensorSpec) error {
+	if why := otherSeparator(names, len(specs)); why != "" {
+		return wrongCSV("line 1: %s", why)
+	}
 	var seen tensorjson.Seen
 	for column, name := range names {
 		i := tensorjson.Find(specs, []byte(name), min(column, len(specs)))
@@ -122,6 +129,19 @@ func csvColumns(order *[tensorjson.MaxInputs]uint8, names []string, specs []api.
 		}
 	}
 	return nil
+}
+
+// otherSeparator says what is wrong with a line whose columns are separated by something else than commas; empty: nothing is.
+func otherSeparator(record []string, want int) string {
+	if len(record) != 1 || want == 1 {
+		return ""
+	}
+	for _, s := range []struct{ mark, name string }{{";", "semicolons"}, {"\t", "tabs"}, {"|", "bars"}} {
+		if strings.Count(record[0], s.mark) == want-1 {
+			return fmt.Sprintf("it has 1 column where %d were expected: the separator is a comma, and the line has %s", want, s.name)
+		}
+	}
+	return ""
 }
 
 // csvValue reads one field. In columns of floating point an empty field is NaN, as are the words that programs write for it.

@@ -196,6 +196,20 @@ def test_a_model_without_calls(start):
     gw.stop()
 
 
+def test_a_call_when_the_module_is_loaded(start):
+    gw = start(
+        "import xebec\n"
+        "try:\n"
+        "    xebec.call('double', [1, 2])\n"
+        "except xebec.CallError as e:\n"
+        "    said = str(e)\n"
+        "xebec.serve(lambda batch: [said])"
+    )
+    r, out = gw.predict([b"x"])
+    assert r.status == p.OK and b"only in predict, while it evaluates a query of the gateway: not when the module is loaded" in out[0]
+    gw.stop()
+
+
 def test_lines_out_of_place(start):
     gw = start("import xebec\nxebec.serve(lambda batch: batch)")
     gw.send(p.LINES)

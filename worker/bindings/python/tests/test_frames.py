@@ -86,6 +86,16 @@ def test_what_is_wrong_is_said(monkeypatch):
         xebec.try_predict(xebec.frame(lambda df: df, library="polars"), [1], inputs={"x": "int64[]"}, outputs="int64[]")
 
 
+def test_try_predict_takes_a_frame():
+    @xebec.frame
+    def predict(df):
+        return df["city"] + df["visits"].map(str)
+
+    mine = pandas.DataFrame(BATCH, index=[7, 3])
+    assert xebec.try_predict(predict, mine, inputs=INPUTS, outputs="string[]") == ["Köln3", "Lyon0"]
+    assert xebec.try_predict(predict, polars.DataFrame(BATCH), inputs=INPUTS, outputs="string[]") == ["Köln3", "Lyon0"]
+
+
 @pytest.mark.parametrize("kind", ["series", "frame", "dict", "tuple"])
 def test_rows_answer_the_query_whose_index_they_have(kind):
     outputs = "float64[]" if kind == "series" else {"price": "float64[]", "label": "string[]"}

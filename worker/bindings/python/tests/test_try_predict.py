@@ -101,3 +101,19 @@ def test_arrays_of_objects_that_are_numbers(values, outputs, want):
 def test_arrays_of_objects_that_do_not_fit(values):
     with pytest.raises(xebec.BadOutput, match="outside the range of uint8"):
         xebec.try_predict(lambda batch: np.array(values, dtype=object), np.zeros(3), inputs="float64[]", outputs="uint8[]")
+
+
+def test_parameters_and_calls():
+    def predict(batch, contexts, parameters, calls):
+        return [f"{x} {c} {p['k']} {call.request_id}" for x, c, p, call in zip(batch, contexts, parameters, calls)]
+
+    given = dict(contexts=["ann", "bob"], parameters=[{"k": "é"}, {"k": 2}], calls=[xebec.Call(request_id="r-1"), xebec.Call()])
+    got = xebec.try_predict(predict, [1, 2], inputs="int64[]", outputs="string[]", text=True, **given)
+    assert got == ["1 ann é r-1", "2 bob 2 "]
+    with pytest.raises(TypeError, match="parameters has 1 items for 2 queries"):
+        xebec.try_predict(predict, [1, 2], inputs="int64[]", outputs="string[]", parameters=[{}])
+
+    def words(batch, parameters):
+        yield from range(parameters[0]["n"])
+
+    assert xebec.try_predict(words, ["x"], inputs="bytes[]", outputs="int64[]", parameters=[{"n": 2}]) == [0, 1]

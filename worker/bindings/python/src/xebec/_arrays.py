@@ -101,7 +101,8 @@ class FixedArrays:
         want = (n, *self.shape)
         text = f"{self.what}: predict returned an array of shape {value.shape}; expected {want}: {n} items of {self.spec}"
         if value.size == math.prod(want):
-            text += f"; the number of elements is right: use .reshape({want})"
+            shape = ", ".join(map(str, ("n", *self.shape)))
+            text += f"; the number of elements is right: use .reshape({shape}), where n is the number of queries"
         raise BadOutput(text)
 
     def write(self, buf: Any, at: int, prepared: Any, n: int) -> None:

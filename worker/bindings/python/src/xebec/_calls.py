@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn, Optional
 
@@ -153,6 +154,7 @@ class Lines:
             self._change.notify()
 
 
+serving = False  # whether the worker runs, so that predict may be under way
 _lines: Optional[Lines] = None
 
 
@@ -163,6 +165,8 @@ def open_lines(fd: int) -> None:
 
 
 def _there(callee: str) -> Lines:
+    if not serving:
+        raise CallError(callee, "forbidden", "calls are possible only in predict, while it evaluates a query of the gateway: not when the module is loaded")
     if _lines is None:
         raise CallError(callee, "forbidden", f"this model calls nothing: add calls: [{callee}] to its manifest, and let the gateway start it")
     if not _NAME.fullmatch(callee):
@@ -362,7 +366,10 @@ async def _acall(callee: str, x: Any, many: bool, options: _Options) -> Any:
 
 
 class _Calling:
-    """``xebec.call``."""
+    """``xebec.call``, and ``xebec.acall``, whose results are awaited."""
+
+    def __init__(self, run: Callable[[str, Any, bool, _Options], Any]) -> None:
+        self._run = run
 
     def __call__(
         self,
@@ -381,9 +388,11 @@ class _Calling:
         evaluates: it has its deadline, request id, trace and context. In a batch of several queries it belongs to all of
         them, unless query says to which (its index in the batch). timeout, in seconds, ends the call sooner.
 
+        ``await xebec.acall(…)`` is for ``async def predict``: other calls and batches go on meanwhile.
+
         Raises :class:`xebec.CallError`.
         """
-        return _call(callee, x, False, _Options(query, context, timeout, parameters))
+        return self._run(callee, x, False, _Options(query, context, timeout, parameters))
 
     def many(
         self,
@@ -397,37 +406,7 @@ class _Calling:
     ) -> Any:
         """As call, with n inputs at once: an array or a list of them, or a dict of such. Returns n outputs in the same
         form. If one input has no output, the whole call fails."""
-        return _call(callee, xs, True, _Options(query, context, timeout, parameters))
+        return self._run(callee, xs, True, _Options(query, context, timeout, parameters))
 
 
-class _ACalling:
-    """``xebec.acall``."""
-
-    async def __call__(
-        self,
-        callee: str,
-        x: Any,
-        *,
-        query: Optional[int] = None,
-        context: Any = None,
-        timeout: Optional[float] = None,
-        parameters: Any = None,
-    ) -> Any:
-        """As :func:`xebec.call`, for ``async def predict``: other calls and batches go on meanwhile."""
-        return await _acall(callee, x, False, _Options(query, context, timeout, parameters))
-
-    async def many(
-        self,
-        callee: str,
-        xs: Any,
-        *,
-        query: Optional[int] = None,
-        context: Any = None,
-        timeout: Optional[float] = None,
-        parameters: Any = None,
-    ) -> Any:
-        """As ``xebec.call.many``."""
-        return await _acall(callee, xs, True, _Options(query, context, timeout, parameters))
-
-
-call, acall = _Calling(), _ACalling()
+call, acall = _Calling(_call), _Calling(_acall)

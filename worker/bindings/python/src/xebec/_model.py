@@ -21,6 +21,11 @@ from ._tensors import BadOutput, Error, Signature, TensorSpec, describe
 # The size of an error text: enough for a deep traceback, small compared with any block.
 MAX_ERROR_BYTES = 16 * 1024
 
+_NO_STREAM = (
+    "predict returned a generator. A model that answers in streams has a predict that is a generator function itself, with yield, "
+    "and stream: true in its manifest"
+)
+
 # The gateway's rings have 64 entries, of which it keeps some.
 MAX_CONCURRENCY = 62
 
@@ -145,6 +150,14 @@ class Model:
     def answer(self, returned: Any, n: int) -> Answer:
         """Lays out predict's result for n queries. An :class:`Error` in a query's place becomes its status. Raises
         BadOutput."""
+        try:
+            return self._answer(returned, n)
+        except BadOutput as e:
+            if hasattr(returned, "__next__") or hasattr(returned, "__anext__"):
+                raise BadOutput(f"{e}. {_NO_STREAM}") from None
+            raise
+
+    def _answer(self, returned: Any, n: int) -> Answer:
         block, values = self.results(returned)
         confident = block is self.confident_block
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -10,8 +11,10 @@ from typing import Any, NoReturn, Optional, Union
 
 from ._blocks import Block, LaidOut, codecs
 from ._bytes import ByteStrings
+from ._frames import unframed
 from ._link import ring_module
-from ._model import MAX_CONCURRENCY, Handlers, Model, check_handlers, is_async, is_generator
+from ._model import MAX_CONCURRENCY, Call, Handlers, Model, check_handlers, is_async, is_generator
+from ._protocol import CAN_PARAMETERS
 from ._tensors import ERROR_CODES, BadOutput, Error, Signature, TensorSpec, describe, parse_spec
 from ._worker import Launch, Worker
 
@@ -112,36 +115,52 @@ def try_predict(
     contexts: Optional[Sequence[Union[bytes, str]]] = None,
     confidences: bool = False,
     text: bool = False,
+    parameters: Optional[Sequence[dict[str, Any]]] = None,
+    calls: Optional[Sequence[Call]] = None,
 ) -> Any:
     """Calls predict as the gateway would, without a gateway. The batch goes through a block in memory, so predict sees
     what it will see when served (read-only arrays of the declared type), and its outputs are checked in the same
     way. A query that predict refuses has its :class:`xebec.Error` as output.
 
     inputs and outputs are declared as in xebec.yaml, ``"float32[64]"`` or a dict from name to that. The batch is a
-    sequence of n queries, or a dict of such for several inputs. Returns the outputs as callers receive them; with
-    confidences, a pair. A generator is called with one query, and the result is the list of its outputs. Raises BadOutput if the outputs do not fit, and whatever predict raises.
+    sequence of n queries, or a dict or a frame of such for several inputs. contexts, parameters and calls, one for each
+    query, are for a predict that is served with these options. Returns the outputs as callers receive them; with
+    confidences, a pair. A generator is called with one query, and the result is the list of its outputs. Raises BadOutput
+    if the outputs do not fit, and whatever predict raises.
     """
     signature = Signature(_specs(inputs, "input"), _specs(outputs, "output"))
-    handlers = Handlers(predict, contexts=contexts is not None, confidences=confidences, text=text)
+    has_contexts, has_parameters, has_calls = contexts is not None, parameters is not None, calls is not None
+    handlers = Handlers(predict, None, None, has_contexts, confidences, text, parameters=has_parameters, calls=has_calls)
     check_handlers(handlers)
-    model = Model(handlers, signature, contexts is not None)
+    model = Model(handlers, signature, has_contexts, mode_more=CAN_PARAMETERS if has_parameters else 0)
     names = [spec.name for spec in signature.inputs]
+    if hasattr(batch, "columns"):
+        batch = unframed(batch.reset_index(drop=True) if hasattr(batch, "reset_index") else batch)
     if not names or (batch.keys() != set(names) if isinstance(batch, dict) else len(names) > 1):
         raise TypeError(f"xebec.try_predict: the batch is {describe(batch)}; expected a dict with the keys {names}")
     columns = [batch[name] for name in names] if isinstance(batch, dict) else [batch]
     n = len(columns[0])
+    for name, given in (("contexts", contexts), ("parameters", parameters), ("calls", calls)):
+        if given is not None and len(given) != n:
+            raise TypeError(f"xebec.try_predict: {name} has {len(given)} items for {n} queries; expected one for each")
     writers = codecs(signature.inputs, "input")
     if contexts is not None:
         columns.append(contexts)
         writers.append(ByteStrings(TensorSpec("contexts", "bytes", ()), "the contexts"))
+    if parameters is not None:
+        columns.append([json.dumps(p) for p in parameters])
+        writers.append(ByteStrings(TensorSpec("parameters", "bytes", ()), "the parameters"))
     try:
         batch_block = Block(writers)
         block = _render(batch_block, batch_block.prepare(columns, n), n)
     except BadOutput as e:
         raise TypeError(str(e).replace("predict returned", "the batch has")) from None
+    arguments = model.predict_arguments(model.predict_block.read(block, 0, len(block), n), n)
+    if calls is not None:
+        arguments = (*arguments[:-1], list(calls))
     if is_generator(predict):
-        return _try_stream(predict, model, block, n)
-    returned = predict(*model.arguments(model.predict_block.read(block, 0, len(block), n), n))
+        return _try_stream(predict, model, arguments, n)
+    returned = predict(*arguments)
     if is_async(predict):
         import asyncio
 
@@ -158,11 +177,11 @@ def try_predict(
     return (_outputs(signature, results), None) if confidences else _outputs(signature, results)
 
 
-def _try_stream(predict: Callable[..., Any], model: Model, block: bytes, n: int) -> list[Any]:
+def _try_stream(predict: Callable[..., Any], model: Model, arguments: tuple[Any, ...], n: int) -> list[Any]:
     """The outputs of a generator for one query."""
     if n != 1:
         raise TypeError(f"xebec.try_predict: the batch has {n} queries; a model that answers in streams gets one at a time")
-    yielded = predict(*model.arguments(model.predict_block.read(block, 0, len(block), 1), 1))
+    yielded = predict(*arguments)
     if hasattr(yielded, "__aiter__"):
         import asyncio
 

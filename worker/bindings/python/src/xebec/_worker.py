@@ -72,6 +72,7 @@ class Worker:
     def run(self) -> None:
         """Connects and serves until DRAIN. The process exits if the gateway is gone, refuses the worker or breaks the
         protocol."""
+        _calls.serving = True
         self._wake, self._wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         handlers = {s: signal.signal(s, self._on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
         signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
