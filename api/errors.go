@@ -16,7 +16,7 @@ const (
 	// Overloaded: the replicas cannot serve the load in time. The gateway refused the query on arrival, or as soon as
 	// it knew that the answer would be late. Retry-After is 1 s.
 	Overloaded
-	// NoReplica: no worker of the model was ready in time. See "xebec describe model". Set cold_start to let callers
+	// NoReplica: no worker of the model, or of one that it calls, was ready in time. See "xebec describe model". Set cold_start to let callers
 	// wait for a model that is asleep or restarting.
 	NoReplica
 	// ModelError: the model's predict raised an exception. See "Last error" in "xebec describe model".

@@ -1,6 +1,9 @@
 package api
 
-import "bytes"
+import (
+	"bytes"
+	"sync/atomic"
+)
 
 // Identity is what names a request in answers, logs and traces. The fields are valid header values.
 type Identity struct {
@@ -11,14 +14,36 @@ type Identity struct {
 	// Chain has the models that wait for the request, if a model has made it: for "c" in "a b c", a has called b, and b has called c, which has made
 	// the request. A model that calls for a batch may have several chains, with commas between them. Empty: a client has made the request.
 	Chain []byte
+	// Cause is what the model evaluates that has made the request. The zero value: a client has made it.
+	Cause Cause
+
+	starting int64 // atomic
 }
 
-// Set copies id, and keeps the memory that the identity has.
+// Cause is a query of a batch that a replica evaluates, or with Query below 0 the whole batch.
+type Cause struct {
+	Replica interface {
+		// CalleeStarts says that a call for that query waits for the first replica of a model, whose starts take so long; 0: not known.
+		CalleeStarts(batch uint64, query int, nanos int64)
+	}
+	Batch uint64
+	Query int
+}
+
+// MarkStarting notes that the request, or one that it has led to, waits for the first replica of a model whose starts take so long.
+func (i *Identity) MarkStarting(nanos int64) { atomic.StoreInt64(&i.starting, max(nanos, 1)) }
+
+// Starting is 0, or as MarkStarting has noted.
+func (i *Identity) Starting() int64 { return atomic.LoadInt64(&i.starting) }
+
+// Set copies what id names, and keeps the memory that the identity has.
 func (i *Identity) Set(id *Identity) {
 	i.RequestID = append(i.RequestID[:0], id.RequestID...)
 	i.TraceParent = append(i.TraceParent[:0], id.TraceParent...)
 	i.TraceState = append(i.TraceState[:0], id.TraceState...)
 	i.Chain = append(i.Chain[:0], id.Chain...)
+	i.Cause = id.Cause
+	atomic.StoreInt64(&i.starting, 0)
 }
 
 // JoinChains appends chains that are not there yet.

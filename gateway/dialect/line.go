@@ -18,4 +18,6 @@ type Caller interface {
 	May(callee string) bool
 	// Origin reports what is known of the query, or with i below 0 the batch, that it says to evaluate; o is reset if nothing is.
 	Origin(batch uint64, i int, o *api.Origin) bool
+	// CalleeStarts says that a call for the same queries waits for the first replica of a model, whose starts take so long; 0: not known.
+	CalleeStarts(batch uint64, i int, nanos int64)
 }

@@ -31,6 +31,7 @@ type modelNamed string
 func (m modelNamed) Model() string                      { return string(m) }
 func (modelNamed) May(string) bool                      { return true }
 func (modelNamed) Origin(uint64, int, *api.Origin) bool { return false }
+func (modelNamed) CalleeStarts(uint64, int, int64)      {}
 
 func linePair(t *testing.T) (ours, theirs net.Conn) {
 	t.Helper()

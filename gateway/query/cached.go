@@ -51,6 +51,7 @@ func (m *member) lookUp() {
 	r := m.query.request
 	handle := m.model.usableCache()
 	if handle == nil || r.unlisted {
+		m.tellCause()
 		m.evaluated = true
 		m.unvetted = handle == nil && !r.unlisted && !m.model.CapabilitiesKnown.Load()
 		return
@@ -74,6 +75,7 @@ func (m *member) askCache(handle *cache.Model) bool {
 		r.Release()
 		return true
 	case cache.Wait:
+		m.tellCause()
 		timers := r.path.cfg.Timers
 		r.refs.Add(1) // for the alarm
 		timers.Set(&m.alarm, m.Deadline)
@@ -93,6 +95,7 @@ func (m *member) askCache(handle *cache.Model) bool {
 		m.alarmed.Store(alarmUnset)
 		return m.askCache(handle)
 	case cache.Lead:
+		m.tellCause()
 		m.leads = true
 	}
 	return false

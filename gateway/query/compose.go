@@ -26,6 +26,16 @@ func (r *Request) Continue(model string, o *api.Origin) error {
 	return nil
 }
 
+// tellCause tells the query that the request is a call for, if there is one, that the member waits for the first replica of its model. If that
+// query's deadline passes meanwhile, its model was not too slow.
+func (m *member) tellCause() {
+	if m.Call == nil || m.Call.Cause.Replica == nil || !m.cold || !m.query.cold || m.shadow {
+		return
+	}
+	c := &m.Call.Cause
+	c.Replica.CalleeStarts(c.Batch, c.Query, m.model.StartNanos.Load())
+}
+
 // extendChains appends the model to each chain.
 func extendChains(chains []byte, model string) []byte {
 	var extended []byte

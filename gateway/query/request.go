@@ -354,7 +354,11 @@ func (r *Request) RetryAfter() time.Duration {
 			continue
 		}
 		for _, m := range q.all() {
-			if m.code == api.NoReplica {
+			switch {
+			case m.code != api.NoReplica:
+			case !m.cold && m.Call != nil: // a model that it calls starts
+				longest = max(longest, m.Call.Starting())
+			default:
 				longest = max(longest, m.model.StartNanos.Load())
 			}
 		}

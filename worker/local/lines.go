@@ -112,20 +112,9 @@ func (r *Replica) closeLines() {
 // Origin implements [worker.Caller]. The worker chooses the numbers, but what they stand for is in the gateway's own table.
 func (r *Replica) Origin(batch uint64, i int, o *api.Origin) bool {
 	o.Reset()
-	if batch == 0 { // that of batches that have not been sent
-		return false
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.find(batch)
-	if e == nil || e.kind != wire.KindPredict {
-		return false
-	}
-	queries := e.batch.Queries // nothing changes them before the batch is done, and it has left the table then
-	if i >= 0 {
-		i = min(i, len(queries)-1) // padding is copies of the last one
-		queries = queries[i : i+1]
-	}
+	queries := r.evaluated(batch, i)
 	for k, q := range queries {
 		if o.Deadline = max(o.Deadline, q.Deadline); q.Deadline == api.Never {
 			o.Deadline = api.Never
@@ -146,5 +135,45 @@ func (r *Replica) Origin(batch uint64, i int, o *api.Origin) bool {
 	if o.Deadline == api.Never {
 		o.Deadline = 0
 	}
-	return true
+	return len(queries) > 0
+}
+
+// evaluated returns query i of an outstanding batch, or with i below 0 all of them. The lock is held.
+func (r *Replica) evaluated(batch uint64, i int) []*api.Query {
+	if batch == 0 { // that of batches that have not been sent
+		return nil
+	}
+	e := r.find(batch)
+	if e == nil || e.kind != wire.KindPredict {
+		return nil
+	}
+	queries := e.batch.Queries // nothing changes them before the batch is done, and it has left the table then
+	if i >= 0 {
+		i = min(i, len(queries)-1) // padding is copies of the last one
+		queries = queries[i : i+1]
+	}
+	return queries
+}
+
+// CalleeStarts implements [worker.Caller].
+func (r *Replica) CalleeStarts(batch uint64, i int, nanos int64) {
+	for _, c := range r.markStarting(batch, i, nanos) {
+		c.Replica.CalleeStarts(c.Batch, c.Query, nanos) // without the lock: the causes' replicas have locks of their own
+	}
+}
+
+// markStarting returns the causes of the queries.
+func (r *Replica) markStarting(batch uint64, i int, nanos int64) (causes []api.Cause) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, q := range r.evaluated(batch, i) {
+		if q.Call == nil {
+			continue
+		}
+		q.Call.MarkStarting(nanos)
+		if q.Call.Cause.Replica != nil {
+			causes = append(causes, q.Call.Cause)
+		}
+	}
+	return causes
 }

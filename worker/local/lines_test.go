@@ -103,6 +103,13 @@ func TestNonsenseInsteadOfAsking(t *testing.T) {
 	})
 }
 
+// caused is a replica that has made a query: the batch, the query and the time that it was told.
+type caused [3]int64
+
+func (c *caused) CalleeStarts(batch uint64, query int, nanos int64) {
+	*c = caused{int64(batch), int64(query), nanos}
+}
+
 // What a call belongs to is what the gateway knows of the batch, whatever the worker says.
 func TestOrigin(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
@@ -137,6 +144,17 @@ func TestOrigin(t *testing.T) {
 			if line.From.Origin(batch, 0, &o) || o.Deadline != 0 || len(o.Call.RequestID)+len(o.Context)+len(o.Call.Chain) > 0 {
 				t.Errorf("batch %d: %+v", batch, o)
 			}
+		}
+		var told caused
+		b.Queries[1].Call.Cause = api.Cause{Replica: &told, Batch: 17, Query: -1}
+		line.From.CalleeStarts(req.Batch+1, -1, 5)
+		line.From.CalleeStarts(req.Batch, 0, 5)
+		line.From.CalleeStarts(req.Batch, 1, 0)
+		if a, b, c := b.Queries[0].Call.Starting(), b.Queries[1].Call.Starting(), b.Queries[2].Call.Starting(); a != 5 || b != 1 || c != 0 {
+			t.Errorf("after calls that wait for replicas the queries have %d, %d and %d", a, b, c)
+		}
+		if told != (caused{17, -1, 0}) {
+			t.Errorf("the cause of a query was told %+v", told)
 		}
 		w.Respond(w.Outputs(req, w.Inputs(req)))
 		s.WantTexts(b, "a", "b", "c")

@@ -145,6 +145,7 @@ func (c *call) address(x dialect.Exchange, caller dialect.Caller) error {
 	if len(c.origin.Call.RequestID) == 0 {
 		c.origin.Call.RequestID = append(c.origin.Call.RequestID, x.Header("X-Request-Id")...)
 	}
+	c.origin.Call.Cause = api.Cause{Replica: caller, Batch: batch, Query: i}
 	x.(dialect.Line).Identify(&c.origin.Call)
 	slo, err := dialect.SLO(x)
 	if slo > 0 {

@@ -36,6 +36,8 @@ type replica struct{ origin atomic.Pointer[api.Origin] }
 func (*replica) Model() string          { return "caller" }
 func (*replica) May(callee string) bool { return slices.Contains([]string{"f", "m", "gone"}, callee) }
 
+func (*replica) CalleeStarts(uint64, int, int64) {}
+
 func (r *replica) Origin(batch uint64, i int, o *api.Origin) bool {
 	o.Reset()
 	known := r.origin.Load()

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -223,6 +224,37 @@ func TestACallWakesAModel(t *testing.T) {
 		pythonModel(t, dir, "code", callsProgram, "calls: [sleeps]", uncached)+function("code", "code", "slo: 60s")))
 	if a := g.raw("code", `xebec.call("sleeps", b"awake")`); !a.predicted() || a.text() != "b'awake'" {
 		t.Errorf("%v", a)
+	}
+}
+
+// A query whose model calls one that is too slow to wake is answered as one that asks the sleeping model itself: 503, come again. So is the query
+// of a model that calls such a model.
+func TestACallOfAModelThatStarts(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	gate := filepath.Join(dir, "gate")
+	g := serve(t, "--python", python(t), "--config", manifest(t,
+		gated(testModel("sleeps", nil, uncached, "replicas: {min: 0, max: 1}"), gate)+function("sleeps", "sleeps", "slo: 60s"),
+		pythonModel(t, dir, "inner", callsProgram, "calls: [sleeps]", uncached)+function("inner", "inner", "slo: 60s"),
+		pythonModel(t, dir, "outer", callsProgram, "calls: [inner]", uncached)+function("outer", "outer", "slo: 60s")))
+	for _, name := range []string{"inner", "outer"} {
+		g.awaitReplicas(name, 1)
+	}
+	queries := map[string]string{"inner": `xebec.call("sleeps", b"x")`, "outer": `xebec.call("inner", b"xebec.call('sleeps', b'x')")`}
+	for name, code := range queries {
+		if a := g.raw(name, code, "Xebec-Slo-Ms", "2000"); a.Status != http.StatusServiceUnavailable || a.Code != "no_replica" || a.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %v, Retry-After %q", name, a, a.Header.Get("Retry-After"))
+		}
+	}
+	if a := g.raw("inner", `__import__("time").sleep(2.5)`, "Xebec-Slo-Ms", "2000"); a.Code != "deadline_exceeded" {
+		t.Errorf("a model that is slow itself: %v", a)
+	}
+	open(t, gate)
+	g.awaitReplicas("sleeps", 1)
+	for name, code := range queries {
+		if a := g.raw(name, code); !a.predicted() || !strings.Contains(a.text(), "x") {
+			t.Errorf("%s, when the model is awake: %v", name, a)
+		}
 	}
 }
 
