@@ -30,8 +30,8 @@ def rejected(gw, expression, n=2):
                 "[[1, 2], [3]]": "which numpy cannot convert to an array",
                 "[[1, None], [3, 4]]": "list of length 2, whose element [0, 1] is None (is a return missing?); expected numbers",
                 "[{'output': 1.0}, {'output': 2.0}]": "whose element [0] is dict with the keys ['output']; expected numbers",
-                "(x for x in [1, 2])": "the value is generator; expected an array, or a list of numbers. predict returned a generator. A model that answers in streams has "
-                "a predict that is a generator function itself, with yield, and stream: true in its manifest",
+                "(x for x in [1, 2])": "the value is generator; expected an array, or a list of numbers. predict returned a generator. "
+                "A model that answers in streams has a predict that is a generator function itself, with yield, and stream: true in",
                 "[2**70, 1]": "the value has values outside the range of float32",
                 "{1, 2}": "the value is set of length 2; expected an array, or a list of numbers",
                 "{'wrong': 1}": "dict with the keys ['wrong']; the declared outputs are ['output']",

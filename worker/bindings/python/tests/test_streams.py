@@ -5,7 +5,7 @@ import select
 import struct
 
 import pytest
-from gateway import Gateway
+from gateway import HEAD, SLEEP, Gateway
 
 import xebec
 from xebec import _protocol as p
@@ -325,7 +325,8 @@ xebec.serve(start, step=step)
 def test_steps(tmp_path, pure):
     with Gateway(STEPS, tmp_path, pure=pure, entries=64) as gw:
         assert gw.hello.concurrency == 62
-        assert joined(collect(gw, begin(gw, b"3"))[0]) == [b"2", b"1", b"last"]
+        messages, last = collect(gw, begin(gw, b"3"))
+        assert joined(messages) == [b"2", b"1", b"last"] and last.queries >= 1  # the last output comes with the end
         assert joined(collect(gw, begin(gw, b"8"))[0]) == [b"6 of 1", b"4 of 1", b"2 of 1"]
         for text, says in ((b"7", "not seven"), (b"refuse", "no number")):
             _, last = collect(gw, begin(gw, text))
@@ -339,6 +340,36 @@ def test_steps(tmp_path, pure):
             else:
                 assert left.pop(r.batch) == [b"4", b"3", b"2", b"1", b"last"]
         gw.stop()
+
+
+def test_a_step_rings_once(tmp_path):
+    read, write = os.pipe()
+    source = f"""
+import os, xebec
+
+def step(states):
+    if len(states) < 10:
+        return [None for _ in states]
+    os.read({read}, 1)
+    return [xebec.Last(state) for state in states]
+
+xebec.serve(lambda batch: batch[0], step=step)
+"""
+    with Gateway(source, tmp_path, pass_fds=[read]) as gw:
+        texts = [b"%d" % i for i in range(10)]
+        for text in texts:
+            begin(gw, text)
+        while gw.put != gw.b.u64[HEAD] or not gw.b.u32[SLEEP] & 1:  # until the worker's loop sleeps
+            os.sched_yield()
+        gw.a.u32[SLEEP] += 1
+        os.write(write, b"x")
+        gw.read()
+        gw.a.u32[SLEEP] += 1
+        gw.take()
+        assert sorted(gw.outputs(r)[0] for r in gw.answers) == texts
+        gw.stop()
+    os.close(read)
+    os.close(write)
 
 
 def test_a_step_that_fails(tmp_path):

@@ -166,7 +166,8 @@ def open_lines(fd: int) -> None:
 
 def _there(callee: str) -> Lines:
     if not serving:
-        raise CallError(callee, "forbidden", "calls are possible only in predict, while it evaluates a query of the gateway: not when the module is loaded")
+        why = "calls are possible only in predict, while it evaluates a query of the gateway: not when the module is loaded"
+        raise CallError(callee, "forbidden", why)
     if _lines is None:
         raise CallError(callee, "forbidden", f"this model calls nothing: add calls: [{callee}] to its manifest, and let the gateway start it")
     if not _NAME.fullmatch(callee):

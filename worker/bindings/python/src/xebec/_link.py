@@ -1,8 +1,8 @@
 """The transport of descriptors, in two implementations: through the rings (the C extension) or the socket (pure
 Python).
 
-Both have ``next(midframe)``, ``take()`` and ``reply(...)`` as :mod:`xebec._ring` describes them. Over the socket a
-request arrives as a frame, so ``next`` returns only bytes and ``take`` always returns None.
+Both have ``next(midframe)``, ``take()``, ``reply(...)``, ``push(...)`` and ``ring()`` as :mod:`xebec._ring` describes them.
+Over the socket a request arrives as a frame, so ``next`` returns only bytes and ``take`` always returns None.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import select
 import socket
 import sys
 import time
+from collections import deque
 from typing import Any, NamedTuple, Optional
 
 from . import _protocol as p
@@ -73,6 +74,7 @@ class SocketLink:
 
     def __init__(self, sock: socket.socket, wake: int, busy_micros: int = 0) -> None:
         self._sock, self._wake, self._waits = sock, wake, Waits(busy_micros * 1000)
+        self._pushed: deque[bytes] = deque()
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._poll.register(wake, select.POLLIN)
@@ -80,6 +82,7 @@ class SocketLink:
     def next(self, midframe: bool) -> Optional[tuple[bytes, tuple[int, ...]]]:
         """Waits. Returns the bytes and descriptors that were read, or None after a signal. Empty bytes mean that the
         peer hung up."""
+        self.ring()
         for fd, _ in self._spin() or self._poll.poll():
             if fd == self._wake:
                 os.read(fd, 64)
@@ -115,7 +118,23 @@ class SocketLink:
         """Returns None: requests are frames here."""
 
     def reply(self, *fields: int) -> None:
+        """Sends a response."""
         self._sock.sendall(p.response_frame(*fields))
+
+    def push(self, *fields: int) -> None:
+        """Keeps a response for the next ring or wait."""
+        self._pushed.append(p.response_frame(*fields))
+
+    def ring(self) -> None:
+        """Sends what was pushed, on any thread."""
+        frames = []
+        while self._pushed:
+            try:
+                frames.append(self._pushed.popleft())
+            except IndexError:  # another thread took it
+                break
+        if frames:
+            self._sock.sendall(b"".join(frames))
 
 
 class Maps(NamedTuple):

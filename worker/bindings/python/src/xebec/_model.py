@@ -130,15 +130,14 @@ class Model:
     def output_of_stream(self, yielded: Any) -> tuple[Block, list[Any]]:
         """The block and the values of one output of a stream: what predict would return for one query, where a single
         value may leave out the batch's axis. Raises BadOutput."""
-        from ._streams import bare
-
-        outputs, *confidence = yielded if self.handlers.confidences and isinstance(yielded, tuple) and len(yielded) == 2 else (yielded,)
-        if self.handlers.confidences and not confidence:
-            raise BadOutput(f"predict yielded {describe(yielded)}; expected a pair (output, confidence), because confidences=True")
+        outputs, sure = yielded, None
+        if self.handlers.confidences:
+            if not isinstance(yielded, tuple) or len(yielded) != 2:
+                raise BadOutput(f"predict yielded {describe(yielded)}; expected a pair (output, confidence), because confidences=True")
+            outputs, sure = yielded
         values = [bare(spec, value) for spec, value in zip(self.signature.outputs, self._outputs(outputs))]
-        if not confidence or confidence[0] is None:
+        if sure is None:
             return self.output_block, values
-        sure = confidence[0]
         return self.confident_block, [*values, sure if hasattr(sure, "__len__") else [sure]]
 
     def feedback_arguments(self, values: list[Any], n: int) -> tuple[Any, ...]:
@@ -229,6 +228,14 @@ class Model:
             f"predict returned a list whose item {i} is {describe(item)}; "
             f"expected a dict with the keys {names}, or a tuple in this order"
         )
+
+
+def bare(spec: Any, value: Any) -> Any:
+    """One output as the batch of one that it is: a value without the batch's axis gets it, where there is no doubt."""
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return value.reshape((1, *shape)) if len(shape) == len(spec.shape) else value
+    return value if spec.shape or isinstance(value, (list, tuple, dict)) else [value]
 
 
 def _errors_in(values: list[Any], n: int) -> dict[int, Error]:

@@ -90,6 +90,7 @@ typedef struct {
     uint32_t sleep;           /* own sleep counter, copied in the same way */
     Waits waits;
     int unread;               /* the socket may have bells of a sleep that did not wait */
+    int quiet;                /* responses were pushed for which the peer was not rung */
     uint32_t rung;            /* the peer's sleep value that was last rung for; 0 is even and so never such a value */
     unsigned char *received;
     PyObject *violation;      /* the exception to raise when the gateway breaks the protocol */
@@ -305,12 +306,39 @@ static int spin(Ring *r)
     return found;
 }
 
+/* Rings unless the peer is awake or has been rung for this sleep. The next read notices a peer that is gone. */
+static int ring_bell(Ring *r)
+{
+    r->quiet = 0;
+    atomic_thread_fence(memory_order_seq_cst);
+    uint32_t s = atomic_load_explicit(sleeping(&r->a), memory_order_acquire);
+    if (!(s & 1) || s == r->rung)
+        return 0;
+    r->rung = s;
+    ssize_t n;
+    int err;
+    do {
+        Py_BEGIN_ALLOW_THREADS
+        n = send(r->sock, &BELL, 1, MSG_NOSIGNAL);
+        err = errno;
+        Py_END_ALLOW_THREADS
+    } while (n < 0 && err == EINTR);
+    if (n < 0 && err != EPIPE && err != ECONNRESET) {
+        errno = err;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    return 0;
+}
+
 static PyObject *ring_next(PyObject *self, PyObject *arg)
 {
     Ring *r = (Ring *)self;
     int midframe = PyObject_IsTrue(arg);
     PyObject *event = take(r);
     while (event == NULL && !PyErr_Occurred()) {
+        if (r->quiet && ring_bell(r) < 0)
+            return NULL;
         /*
          * Step 1. A wait ends with a read, so there is something to read only if the peer rang for a sleep that found
          * requests instead of waiting. Reading it then keeps bells from piling up.
@@ -355,40 +383,18 @@ static PyObject *ring_take(PyObject *self, PyObject *unused)
     return request;
 }
 
-/* Rings unless the peer is awake or has been rung for this sleep. The next read notices a peer that is gone. */
-static int ring_bell(Ring *r)
+/* Pushes a response. Returns -1 with an exception. */
+static int push(Ring *r, PyObject *const *args, Py_ssize_t n)
 {
-    atomic_thread_fence(memory_order_seq_cst);
-    uint32_t s = atomic_load_explicit(sleeping(&r->a), memory_order_acquire);
-    if (!(s & 1) || s == r->rung)
-        return 0;
-    r->rung = s;
-    ssize_t n;
-    int err;
-    do {
-        Py_BEGIN_ALLOW_THREADS
-        n = send(r->sock, &BELL, 1, MSG_NOSIGNAL);
-        err = errno;
-        Py_END_ALLOW_THREADS
-    } while (n < 0 && err == EINTR);
-    if (n < 0 && err != EPIPE && err != ECONNRESET) {
-        errno = err;
-        PyErr_SetFromErrno(PyExc_OSError);
+    unsigned long long f[RESPONSE_FIELDS];
+    if (n != RESPONSE_FIELDS) {
+        PyErr_Format(PyExc_TypeError, "a response has %d integers, got %zd arguments", RESPONSE_FIELDS, n);
         return -1;
     }
-    return 0;
-}
-
-static PyObject *ring_reply(PyObject *self, PyObject *const *args, Py_ssize_t n)
-{
-    Ring *r = (Ring *)self;
-    unsigned long long f[RESPONSE_FIELDS];
-    if (n != RESPONSE_FIELDS)
-        return PyErr_Format(PyExc_TypeError, "reply takes %d integers, got %zd arguments", RESPONSE_FIELDS, n);
     for (int i = 0; i < RESPONSE_FIELDS; i++) {
         f[i] = PyLong_AsUnsignedLongLong(args[i]);
         if (f[i] == (unsigned long long)-1 && PyErr_Occurred())
-            return NULL;
+            return -1;
     }
     Response s = {
         .batch = f[0], .generation = (uint32_t)f[1], .kind = (uint16_t)f[2], .status = (uint16_t)f[3], .count = (uint32_t)f[4],
@@ -397,7 +403,31 @@ static PyObject *ring_reply(PyObject *self, PyObject *const *args, Py_ssize_t n)
     memcpy(descriptor(r, &r->b, r->put), &s, sizeof s);
     r->put++;
     atomic_store_explicit(cursor(&r->b, TAIL_OFFSET), r->put, memory_order_release);
-    if (ring_bell(r) < 0)
+    return 0;
+}
+
+static PyObject *ring_reply(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    Ring *r = (Ring *)self;
+    if (push(r, args, n) < 0 || ring_bell(r) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *ring_push(PyObject *self, PyObject *const *args, Py_ssize_t n)
+{
+    Ring *r = (Ring *)self;
+    if (push(r, args, n) < 0)
+        return NULL;
+    r->quiet = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *ring_ring(PyObject *self, PyObject *unused)
+{
+    Ring *r = (Ring *)self;
+    (void)unused;
+    if (r->quiet && ring_bell(r) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -461,6 +491,8 @@ static PyMethodDef ring_methods[] = {
     {"next", ring_next, METH_O, "next(midframe): wait for a request, bytes on the socket, or a signal (None)."},
     {"take", ring_take, METH_NOARGS, "take(): the next request, or None if there is none."},
     {"reply", (PyCFunction)(void (*)(void))ring_reply, METH_FASTCALL, "reply(10 integers): push a response, ring if the peer sleeps."},
+    {"push", (PyCFunction)(void (*)(void))ring_push, METH_FASTCALL, "push(10 integers): push a response. The next ring, reply or wait rings."},
+    {"ring", ring_ring, METH_NOARGS, "ring(): ring for what was pushed, if the peer sleeps."},
     {NULL, NULL, 0, NULL},
 };
 

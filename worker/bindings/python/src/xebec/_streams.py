@@ -30,11 +30,12 @@ _clock = time.perf_counter_ns
 class _Output(NamedTuple):
     block: Any
     values: list[Any]
-    size: int
+    laid_out: Any
 
 
 class Stream:
-    """One query and the outputs of its stream. Any thread may call its methods."""
+    """One query and the outputs of its stream. Any thread may call its methods. What they send waits for ring, so that one
+    bell is enough for the outputs of many streams."""
 
     def __init__(self, streams: "Streams", worker: Any, q: tuple[int, ...], maps: Any) -> None:
         self._streams, self._worker, self.batch = streams, worker, q[0]
@@ -61,11 +62,17 @@ class Stream:
         """Whether the model is far enough ahead of its reader."""
         return (len(self._ahead) >= AHEAD or self._ahead_bytes >= AHEAD_BYTES) and not self.over()
 
-    def put(self, output: Any, work: int = 0) -> None:
-        """Sends one output, now or when the turn comes."""
+    def ring(self) -> None:
+        """Sends what the methods have left."""
+        self._worker.ring()
+
+    def put(self, output: Any, work: int = 0, last: bool = False) -> None:
+        """Sends one output, now or when the turn comes. After the last one the stream ends."""
         try:
             block, values = self._worker.model.output_of_stream(output)
-            size = block.prepare(values, 1)[0]
+            if not self._turn:
+                values = [own(v) for v in values]  # the model may change them before they are sent
+            laid_out = block.prepare(values, 1)
         except BadOutput as e:
             self.end(e)
             return
@@ -76,10 +83,10 @@ class Stream:
             if self.over():
                 return
             self._work += work
-            if not self._turn:
-                values = [own(v) for v in values]  # the model may change them before they are sent
-            self._ahead.append(_Output(block, values, size))
-            self._ahead_bytes += size
+            if last:
+                self._final = True
+            self._ahead.append(_Output(block, values, laid_out))
+            self._ahead_bytes += laid_out[0]
             self._flush()
 
     def end(self, how: Any = True, work: int = 0) -> None:
@@ -93,9 +100,10 @@ class Stream:
     def grant(self, q: tuple[int, ...], maps: Any) -> None:
         """The turn is the worker's again."""
         with self._lock:
-            self._turn = (q, maps)
+            full, self._turn = self.full(), (q, maps)
             self._flush()
-        self.on_change()
+        if full:
+            self.on_change()
 
     def discard(self, q: Optional[tuple[int, ...]] = None, maps: Any = None) -> None:
         """Nobody wants the rest: DISCARD, with its request, or CANCEL."""
@@ -117,7 +125,7 @@ class Stream:
         (batch, generation, _, _, _, _, out_off, _, _), _ = self._turn
         work, self._work = self._work, 0
         self._turn = None
-        self._worker.reply(batch, generation, p.PREDICT, status, count, flags, out_off, size, need, work)
+        self._worker.push(batch, generation, p.PREDICT, status, count, flags, out_off, size, need, work)
 
     def _flush(self) -> None:
         """Answers, if it is the worker's turn and there is something to say. The lock is held."""
@@ -135,18 +143,19 @@ class Stream:
             self._finish(p.MODEL_ERROR, error_text(self._final))
 
     def _send(self) -> None:
-        outputs = [self._ahead.popleft()]
-        while self._ahead and not self._first and self._ahead[0].block is outputs[0].block and len(outputs) < p.MAX_STREAM_OUTPUTS:
-            outputs.append(self._ahead.popleft())
-        self._ahead_bytes -= sum(o.size for o in outputs)
+        block, first, laid_out = self._ahead.popleft()
+        n, values = 1, [first]
+        self._ahead_bytes -= laid_out[0]
+        while self._ahead and not self._first and self._ahead[0].block is block and n < p.MAX_STREAM_OUTPUTS:
+            output = self._ahead.popleft()
+            self._ahead_bytes -= output.laid_out[0]
+            values.append(output.values)
+            n += 1
         q, maps = self._turn
-        block, n = outputs[0].block, len(outputs)
-        values = outputs[0].values
-        if n > 1:
-            values = [[item for part in parts for item in part] for parts in zip(*(o.values for o in outputs))]
         flags = p.FLAG_CONFIDENCES if block is self._worker.model.confident_block else 0
         try:
-            laid_out = block.prepare(values, n)
+            if n > 1:
+                laid_out = block.prepare([[item for part in parts for item in part] for parts in zip(*values)], n)
             size = laid_out[0]
             if size <= q[7]:
                 block.write(maps.b, q[6], laid_out, n)
@@ -158,7 +167,11 @@ class Stream:
             self._finish(p.BAD_OUTPUT, str(e) if isinstance(e, BadOutput) else error_text(e))
             return
         self._first = False
-        if size <= q[7]:
+        if size <= q[7] and self._final is True and not self._ahead:
+            self.closed = True
+            self._reply(p.OK, n, flags, size)
+            self._streams.answered(self)
+        elif size <= q[7]:
             self._reply(p.MORE, n, flags, size)
         else:
             work, self._work = self._work, 0
@@ -286,6 +299,7 @@ class Generators(Streams):
             generator = iter(self._handlers.predict(*arguments))
             for output in generator:
                 stream.put(output, _clock() - started)
+                stream.ring()
                 while stream.full():
                     change.clear()
                     if stream.full():
@@ -296,6 +310,7 @@ class Generators(Streams):
         except BaseException as e:  # also a library's sys.exit must not end the worker
             how = e
         stream.end(how, _clock() - started)
+        stream.ring()
         close = getattr(generator, "close", None)
         if close:
             try:
@@ -345,6 +360,7 @@ class AsyncGenerators(Streams):
             generator = self._handlers.predict(*arguments)
             async for output in generator:
                 stream.put(output, _clock() - started)
+                stream.ring()
                 while stream.full():
                     change.clear()
                     if stream.full():
@@ -355,6 +371,7 @@ class AsyncGenerators(Streams):
         except BaseException as e:
             how = e
         stream.end(how, _clock() - started)
+        stream.ring()
         close = getattr(generator, "aclose", None)
         if close:
             try:
@@ -414,6 +431,7 @@ class Steps(Streams):
             ready += running[others:]
             if ready:
                 ended = self._step(ready)
+                ready[0][0].ring()  # for all of them
                 running = [pair for pair in running if id(pair[0]) not in ended]
 
     def _join(self) -> list[tuple[Stream, Any]]:
@@ -428,6 +446,7 @@ class Steps(Streams):
             return stream, self._handlers.predict(*arguments)
         except BaseException as e:
             stream.end(e)
+            stream.ring()
             return None
 
     def _step(self, ready: list[tuple[Stream, Any]]) -> set[int]:
@@ -445,8 +464,7 @@ class Steps(Streams):
             if output is END:
                 stream.end(True, work)
             elif isinstance(output, Last):
-                stream.put(output.output, work)
-                stream.end(True)
+                stream.put(output.output, work, last=True)
             elif isinstance(output, BaseException):
                 stream.end(output, work)
             else:
@@ -476,11 +494,3 @@ def executor(handlers: Any, lost: Callable[[BaseException], Any]) -> Streams:
     from ._model import ASYNC_GENERATOR, flags_of
 
     return AsyncGenerators(handlers, lost) if flags_of(handlers.predict) & ASYNC_GENERATOR else Generators(handlers, lost)
-
-
-def bare(spec: Any, value: Any) -> Any:
-    """One output as the batch of one that it is: a value without the batch's axis gets it, where there is no doubt."""
-    shape = getattr(value, "shape", None)
-    if shape is not None:
-        return value.reshape((1, *shape)) if len(shape) == len(spec.shape) else value
-    return value if spec.shape or isinstance(value, (list, tuple, dict)) else [value]

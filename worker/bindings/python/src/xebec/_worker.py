@@ -130,6 +130,7 @@ class Worker:
             else:
                 self._on_bytes(*event)
             if self._draining and (not self._streams or self._streams.empty()):
+                self._link.ring()
                 return
             if self._stop_signals and not self._leaving_sent:
                 self._leaving_sent = True
@@ -241,8 +242,10 @@ class Worker:
         elif kind == p.GRANT:
             self._grant(q, maps)
         elif kind == p.FEEDBACK and self._handlers.feedback:
+            self._link.ring()  # what was pushed does not wait for the model's code
             self._feedback(q)
         elif kind == p.ACCURACY and self._handlers.accuracy:
+            self._link.ring()
             self._accuracy(q)
         else:
             self._link.reply(batch, generation, kind, p.UNSUPPORTED, queries, 0, out_off, 0, 0, 0)
@@ -375,9 +378,13 @@ class Worker:
         assert self._model is not None
         return self._model
 
-    def reply(self, *fields: int) -> None:
-        """Sends a response, from any thread."""
-        self._link.reply(*fields)
+    def push(self, *fields: int) -> None:
+        """Sends a response, from any thread, when ring is called or the worker's loop waits."""
+        self._link.push(*fields)
+
+    def ring(self) -> None:
+        """Sends what was pushed, from any thread."""
+        self._link.ring()
 
     def keep(self, batch: int, status: int, outputs: int, flags: int, work: int, rendered: bytearray) -> None:
         """Keeps outputs of a stream for the GRANT that answers NEED_MORE."""
