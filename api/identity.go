@@ -1,9 +1,6 @@
 package api
 
-import (
-	"bytes"
-	"sync/atomic"
-)
+import "bytes"
 
 // Identity is what names a request in answers, logs and traces. The fields are valid header values.
 type Identity struct {
@@ -16,8 +13,9 @@ type Identity struct {
 	Chain []byte
 	// Cause is what the model evaluates that has made the request. The zero value: a client has made it.
 	Cause Cause
-
-	starting int64 // atomic
+	// Starting is told that the request, or one that it has led to, waits for the first replica of a model, whose starts take so long; 0: not
+	// known. It may be told by any goroutine; nil: nothing is to be told.
+	Starting interface{ CalleeStarts(nanos int64) }
 }
 
 // Cause is a query of a batch that a replica evaluates, or with Query below 0 the whole batch.
@@ -30,20 +28,13 @@ type Cause struct {
 	Query int
 }
 
-// MarkStarting notes that the request, or one that it has led to, waits for the first replica of a model whose starts take so long.
-func (i *Identity) MarkStarting(nanos int64) { atomic.StoreInt64(&i.starting, max(nanos, 1)) }
-
-// Starting is 0, or as MarkStarting has noted.
-func (i *Identity) Starting() int64 { return atomic.LoadInt64(&i.starting) }
-
-// Set copies what id names, and keeps the memory that the identity has.
+// Set copies what id names, without Starting, and keeps the memory that the identity has.
 func (i *Identity) Set(id *Identity) {
 	i.RequestID = append(i.RequestID[:0], id.RequestID...)
 	i.TraceParent = append(i.TraceParent[:0], id.TraceParent...)
 	i.TraceState = append(i.TraceState[:0], id.TraceState...)
 	i.Chain = append(i.Chain[:0], id.Chain...)
 	i.Cause = id.Cause
-	atomic.StoreInt64(&i.starting, 0)
 }
 
 // JoinChains appends chains that are not there yet.

@@ -24,7 +24,7 @@ type Caller interface {
 	// if i is negative. It returns false, and o is as Reset leaves it, if the batch is not outstanding. It does not block, and any goroutine may
 	// call it.
 	Origin(batch uint64, i int, o *api.Origin) bool
-	// CalleeStarts marks the same queries, and those that they were made for, with [api.Identity.MarkStarting]. It has no effect if the batch is
-	// not outstanding.
+	// CalleeStarts tells the same queries, and those that they were made for: see [api.Identity]. It has no effect if the batch is not
+	// outstanding.
 	CalleeStarts(batch uint64, i int, nanos int64)
 }

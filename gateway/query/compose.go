@@ -2,6 +2,7 @@ package query
 
 import (
 	"bytes"
+	"sync/atomic"
 
 	"github.com/xebec-serving/xebec/api"
 )
@@ -25,6 +26,12 @@ func (r *Request) Continue(model string, o *api.Origin) error {
 	o.Call.Chain, r.until = chains, o.Deadline
 	return nil
 }
+
+// starting is how long the start takes that a call of a request's model waits for; 0: none does.
+type starting struct{ nanos atomic.Int64 }
+
+// CalleeStarts is [api.Identity.Starting].
+func (s *starting) CalleeStarts(nanos int64) { s.nanos.Store(max(nanos, 1)) }
 
 // tellCause tells the query that the request is a call for, if there is one, that the member waits for the first replica of its model. If that
 // query's deadline passes meanwhile, its model was not too slow.

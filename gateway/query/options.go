@@ -38,7 +38,7 @@ func (r *Request) SetParameters(object []byte) error {
 }
 
 // Identify says which request of a client this is. id must not change until the request is released. Call it before Submit.
-func (r *Request) Identify(id *api.Identity) { r.call = id }
+func (r *Request) Identify(id *api.Identity) { r.call, id.Starting = id, &r.starting }
 
 func (r *Request) keepContext(context, salt []byte) {
 	if len(context)+len(salt)+len(r.parameters) == 0 { // the same as a request that sets neither

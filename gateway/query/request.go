@@ -83,8 +83,9 @@ type Request struct {
 	own      []byte
 	released Releaser
 
-	parameters []byte          // a JSON object; empty: none
-	call       *api.Identity   // nil: unknown
+	parameters []byte        // a JSON object; empty: none
+	call       *api.Identity // nil: unknown
+	starting   starting
 	stream     api.Stream      // takes the outputs of the only query after the first one; may be nil
 	record     inferlog.Record // reused by later requests
 	feedback   *joinedFeedback // for Feedback; reused by later requests
@@ -356,8 +357,8 @@ func (r *Request) RetryAfter() time.Duration {
 		for _, m := range q.all() {
 			switch {
 			case m.code != api.NoReplica:
-			case !m.cold && m.Call != nil: // a model that it calls starts
-				longest = max(longest, m.Call.Starting())
+			case !m.cold: // a model that it calls starts
+				longest = max(longest, r.starting.nanos.Load())
 			default:
 				longest = max(longest, m.model.StartNanos.Load())
 			}
@@ -454,6 +455,7 @@ func (r *Request) recycle() {
 	r.context, r.salt, r.contextSalt = nil, nil, nil
 	r.rules.ruled, r.rules.other, r.direct, r.arm = 0, 0, nil, nil
 	r.submitted.Store(false)
+	r.starting.nanos.Store(0)
 	r.stream, r.parameters, r.call = nil, r.parameters[:0], nil
 	released := r.released
 	r.released = nil

@@ -40,7 +40,7 @@ func (m *member) Released(_ *scheduler.Item, final api.Code) {
 
 // end records the member's result for its query.
 func (m *member) end(code api.Code) {
-	if code == api.DeadlineExceeded && (m.cold || m.Call != nil && m.Call.Starting() > 0) {
+	if code == api.DeadlineExceeded && (m.cold || m.query.request.starting.nanos.Load() > 0) {
 		code = api.NoReplica // the start was too slow, not the model
 	}
 	m.code = code

@@ -157,20 +157,22 @@ func (r *Replica) evaluated(batch uint64, i int) []*api.Query {
 
 // CalleeStarts implements [worker.Caller].
 func (r *Replica) CalleeStarts(batch uint64, i int, nanos int64) {
-	for _, c := range r.markStarting(batch, i, nanos) {
+	for _, c := range r.tellStarting(batch, i, nanos) {
 		c.Replica.CalleeStarts(c.Batch, c.Query, nanos) // without the lock: the causes' replicas have locks of their own
 	}
 }
 
-// markStarting returns the causes of the queries.
-func (r *Replica) markStarting(batch uint64, i int, nanos int64) (causes []api.Cause) {
+// tellStarting tells the queries, and returns their causes.
+func (r *Replica) tellStarting(batch uint64, i int, nanos int64) (causes []api.Cause) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range r.evaluated(batch, i) {
 		if q.Call == nil {
 			continue
 		}
-		q.Call.MarkStarting(nanos)
+		if q.Call.Starting != nil {
+			q.Call.Starting.CalleeStarts(nanos)
+		}
 		if q.Call.Cause.Replica != nil {
 			causes = append(causes, q.Call.Cause)
 		}

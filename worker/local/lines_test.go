@@ -110,6 +110,11 @@ func (c *caused) CalleeStarts(batch uint64, query int, nanos int64) {
 	*c = caused{int64(batch), int64(query), nanos}
 }
 
+// starts is a query that is told of a call.
+type starts int64
+
+func (s *starts) CalleeStarts(nanos int64) { *s = starts(nanos) }
+
 // What a call belongs to is what the gateway knows of the batch, whatever the worker says.
 func TestOrigin(t *testing.T) {
 	everyWay(t, func(t *testing.T, poller local.Poller, capabilities uint32) {
@@ -146,14 +151,18 @@ func TestOrigin(t *testing.T) {
 			}
 		}
 		var told caused
+		var starting [3]starts
+		for i := range starting {
+			b.Queries[i].Call.Starting = &starting[i]
+		}
 		b.Queries[1].Call.Cause = api.Cause{Replica: &told, Batch: 17, Query: -1}
 		line.From.CalleeStarts(req.Batch+1, -1, 5)
 		line.From.CalleeStarts(req.Batch, 0, 5)
-		line.From.CalleeStarts(req.Batch, 1, 0)
-		if a, b, c := b.Queries[0].Call.Starting(), b.Queries[1].Call.Starting(), b.Queries[2].Call.Starting(); a != 5 || b != 1 || c != 0 {
-			t.Errorf("after calls that wait for replicas the queries have %d, %d and %d", a, b, c)
+		line.From.CalleeStarts(req.Batch, 1, 7)
+		if starting != [3]starts{5, 7, 0} {
+			t.Errorf("of calls that wait for replicas the queries were told %d", starting)
 		}
-		if told != (caused{17, -1, 0}) {
+		if told != (caused{17, -1, 7}) {
 			t.Errorf("the cause of a query was told %+v", told)
 		}
 		w.Respond(w.Outputs(req, w.Inputs(req)))
