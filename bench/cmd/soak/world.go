@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -228,15 +230,22 @@ func (w *world) now() *gateway.Gateway {
 	return w.gateway
 }
 
-// operate deploys a new version of one model every few seconds, deletes the last but one, and reads what dashboards read.
+// operate deploys a new version of one model every few seconds, deletes the last but one, and reads what dashboards read. While the store is away
+// no change is possible: what could not be deleted is deleted in the next rounds.
 func (w *world) operate(t *tally) player {
 	return func(ctx context.Context) {
+		var unwanted []int
 		for version := 1; ; version++ {
 			g := w.now()
 			t.operation("deploy", g.Apply(ctx, w.rollingManifest(version)))
 			if old := version - 2; old > 0 {
-				t.operation("delete", g.Ask(ctx, "DELETE", fmt.Sprintf("/v1/models/rolling?version=%d", old), "", "", nil))
+				unwanted = append(unwanted, old)
 			}
+			unwanted = slices.DeleteFunc(unwanted, func(old int) bool {
+				err := g.Ask(ctx, "DELETE", fmt.Sprintf("/v1/models/rolling?version=%d", old), "", "", nil)
+				t.operation("delete", err)
+				return err == nil || strings.Contains(err.Error(), "status 404") // it was not deployed
+			})
 			_, err := g.Metrics(ctx)
 			t.operation("scrape", err)
 			_, err = g.Status(ctx)
