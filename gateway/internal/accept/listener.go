@@ -113,7 +113,8 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// Stop leaves new connections to another process that has the same socket. Connections go on; Accept waits for Close.
+// Stop leaves new connections to another process that has the same socket, but for one that an Accept under way may take. Connections go on;
+// Accept waits for Close.
 func (l *Listener) Stop() {
 	l.stop.Do(func() {
 		close(l.stopped)
