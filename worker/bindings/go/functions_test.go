@@ -292,7 +292,7 @@ func TestErrorsOfCalls(t *testing.T) {
 		_, err := calls[string(b.Bytes("text", 0))](ctx, b)
 		e, ok := errors.AsType[*CallError](err)
 		if !ok {
-			return fmt.Errorf("the error is %T %v", err, err)
+			return fmt.Errorf("the error is %T %w", err, err)
 		}
 		b.SetBytes("answer", 0, fmt.Appendf(nil, "%s|%v|%v", e.Callee, e.Code, e))
 		return nil
