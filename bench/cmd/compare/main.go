@@ -31,6 +31,7 @@ import (
 type config struct {
 	gateway.Programs
 	floor, worker    string
+	relay            bool   // the floor asks another process
 	old              string // another gateway program, measured in the same rounds; empty: none
 	pairs            int
 	warmup, duration time.Duration
@@ -49,6 +50,7 @@ func run(ctx context.Context) error {
 	runner.Xebec.Var(&cfg.Xebec)
 	flag.StringVar(&cfg.floor, "floor", "bin/floor", "floor `program`")
 	runner.Worker.Var(&cfg.worker)
+	flag.BoolVar(&cfg.relay, "relay", false, "the floor also asks another process before each answer")
 	flag.StringVar(&cfg.old, "old", "", "another gateway `program`, for example of an earlier version, to measure in the same rounds")
 	flag.StringVar(&cfg.Python, "python", "build/venv/bin/python", "`interpreter` with the Python binding; empty: leave the Python scenarios out")
 	flag.IntVar(&cfg.pairs, "pairs", 5, "pairs of runs in each scenario")
@@ -71,7 +73,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	report := &Report{Taken: results.Now(), Pairs: cfg.pairs, WarmupSeconds: cfg.warmup.Seconds(), DurationSeconds: cfg.duration.Seconds(), Procs: cfg.procs}
+	report := &Report{Taken: results.Now(), Pairs: cfg.pairs, WarmupSeconds: cfg.warmup.Seconds(), DurationSeconds: cfg.duration.Seconds(), Procs: cfg.procs, Relay: cfg.relay}
 	dirty := measureAll(ctx, cfg, report)
 	return errors.Join(dirty, runner.Publish(cfg.out, "path", report))
 }

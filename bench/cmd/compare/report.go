@@ -14,6 +14,7 @@ type Report struct {
 	WarmupSeconds   float64       `json:"warmup_seconds"`
 	DurationSeconds float64       `json:"duration_seconds"`
 	Procs           int           `json:"gomaxprocs"`
+	Relay           bool          `json:"relay,omitempty"` // the floor asks another process
 	Scenarios       []Measurement `json:"scenarios"`
 }
 
@@ -94,6 +95,9 @@ func (r *Report) Markdown() string {
 	b.WriteString(r.Heading("The whole path against bare Hertz"))
 	fmt.Fprintf(&b, "%d interleaved pairs of runs of %gs after %gs of warm-up, closed loop, GOMAXPROCS=%d for both servers; generator, server and worker share the machine, but where it says *apart*: there the generator has a core of its own.\n", r.Pairs, r.DurationSeconds, r.WarmupSeconds, r.Procs)
 	b.WriteString("Ratios are medians over pairs, least and most in brackets. CPU is the server process's, without the worker's. How: ../METHOD.md.\n\n")
+	if r.Relay {
+		b.WriteString("The floor asks another process before each answer, with a message of a few bytes and one back.\n\n")
+	}
 	b.WriteString("| load | CPU µs/request: floor | Xebec | × | target | p50 µs: floor | Xebec | × | target | p99 µs: floor | Xebec | requests/s: floor | Xebec |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for i := range r.Scenarios {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -183,7 +184,7 @@ func startFloor(ctx context.Context, cfg config, s scenario, xebec *serverProces
 		return err
 	}
 	p, err := server.Start(ctx, server.Options{
-		Name: "floor", Program: cfg.floor, Args: []string{"-listen", addr, "-answer", file}, Folder: dir, Env: cfg.env(), Cores: cfg.serverCores, Ready: ready,
+		Name: "floor", Program: cfg.floor, Args: []string{"-listen", addr, "-answer", file, "-relay=" + strconv.FormatBool(cfg.relay)}, Folder: dir, Env: cfg.env(), Cores: cfg.serverCores, Ready: ready,
 	})
 	if err != nil {
 		return nil, err

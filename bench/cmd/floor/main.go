@@ -6,6 +6,9 @@
 //
 //	floor -listen 127.0.0.1:18000 -answer answer.json
 //
+// With -relay it also sends a few bytes to another process and waits for them to come back, before each answer: what every server pays whose model
+// is another process.
+//
 // answer.json: {"status": 200, "server": "xebec", "fields": [["Content-Type", "application/json"]], "body": "…base64…"}
 package main
 
@@ -46,7 +49,12 @@ func main() {
 func run() error {
 	listen := flag.String("listen", "127.0.0.1:18000", "address")
 	file := flag.String("answer", "", "file with the answer to give, see the command's comment")
+	relays := flag.Bool("relay", false, "ask another process before each answer")
+	relayed := flag.Bool("relayed", false, "be that process")
 	flag.Parse()
+	if *relayed {
+		return beRelayed()
+	}
 	data, err := os.ReadFile(*file)
 	if err != nil {
 		return fmt.Errorf("-answer: %w", err)
@@ -66,7 +74,17 @@ func run() error {
 		server.WithReadTimeout(readTimeout), server.WithWriteTimeout(writeTimeout), server.WithIdleTimeout(idleTimeout), server.WithKeepAliveTimeout(idleTimeout),
 		server.WithDisablePrintRoute(true), server.WithDisablePreParseMultipartForm(true), server.WithExitWaitTime(0))
 	h.Name = fixed.Server
+	ask := func() error { return nil }
+	if *relays {
+		if ask, err = relay(); err != nil {
+			return err
+		}
+	}
 	h.POST("/*path", func(_ context.Context, c *app.RequestContext) {
+		if err := ask(); err != nil {
+			c.String(500, "%v", err)
+			return
+		}
 		_ = c.Request.Body() // in memory, as a predict handler needs it
 		c.Response.SetStatusCode(fixed.Status)
 		for _, f := range fixed.Fields {
