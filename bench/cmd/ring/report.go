@@ -34,7 +34,7 @@ func target(l Load) (perSecond, p50 float64) {
 	case l.InFlight == 1:
 		return 0, 0.8
 	case l.RequestBytes > 64<<10:
-		return 1.7, 0
+		return 3, 0
 	}
 	return 2, 0
 }

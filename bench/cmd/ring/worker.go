@@ -16,13 +16,16 @@ import (
 	"github.com/xebec-serving/xebec/worker/local"
 )
 
-// The whole transport: a hub, a replica and the Go binding. Each call is a batch of one query.
+// The whole transport: a hub, a replica and the Go binding. Each call is a batch of one query. As in the gateway, a large request is written
+// straight to where the worker reads it, and a small one is copied there when it is sent.
 
 const (
 	roleVariable = "XEBEC_BENCH_ROLE"
 	loadVariable = "XEBEC_BENCH_LOAD"
 	// launchTimeout is enough for a process start on a busy machine.
 	launchTimeout = 20 * time.Second
+	// inPlace is the size from which the gateway receives requests where their worker reads them.
+	inPlace = 64 << 10
 	// pendingIDs bounds the distance between the oldest outstanding batch and the newest. Each caller has one batch.
 	pendingIDs = 4096
 )
@@ -40,6 +43,7 @@ type workerLink struct {
 	slotOf  [pendingIDs]int
 	batches []api.Batch
 	queries []api.Query
+	request [][]byte
 	done    []chan api.Code
 }
 
@@ -59,7 +63,8 @@ func openWorker(load Load) (l link, err error) {
 	}
 	w.batches, w.queries = make([]api.Batch, load.InFlight), make([]api.Query, load.InFlight)
 	for slot := range load.InFlight {
-		w.queries[slot] = api.Query{Inputs: []api.Value{{Data: request(load, slot)}}, Deadline: api.Never, Expires: api.Never, Outputs: []api.Value{{}}}
+		w.request = append(w.request, request(load, slot))
+		w.queries[slot] = api.Query{Inputs: []api.Value{{}}, Deadline: api.Never, Expires: api.Never, Outputs: []api.Value{{}}}
 		w.batches[slot].Queries = []*api.Query{&w.queries[slot]}
 		w.done = append(w.done, make(chan api.Code, 1))
 	}
@@ -120,6 +125,15 @@ func (w *workerLink) Gone(_ worker.Replica, end worker.End) {
 }
 
 func (w *workerLink) call(slot int) error {
+	data := w.request[slot]
+	if len(data) >= inPlace {
+		if s, _ := w.replica.(worker.Reserver).Reserve(len(data), nil); s != nil {
+			defer s.Free()
+			data = s.Bytes()
+			copy(data, w.request[slot])
+		}
+	}
+	w.queries[slot].Inputs[0].Data = data
 	w.mu.Lock()
 	w.last++
 	w.batches[slot].ID = w.last
