@@ -19,6 +19,7 @@ const placeWait = 250 * api.Nanos(time.Millisecond) //xebec:limit how long a lar
 type asking struct {
 	mu    sync.Mutex
 	waits bool
+	bytes int      // of the place
 	given bool     // the answer is there,
 	slot  api.Slot // this place or nil
 	until api.Nanos
@@ -50,11 +51,12 @@ func (a *asking) answered() bool {
 	return a.given || !a.waits
 }
 
-// take keeps the answer, and reports whether the connection waits for it.
+// take keeps the answer, and reports whether the connection waits for it. The answer may be the one to an earlier body of the connection, which
+// has waited in vain: a place of another size is not taken.
 func (a *asking) take(s api.Slot) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.waits || a.given {
+	if !a.waits || a.given || s != nil && len(s.Bytes()) != a.bytes {
 		return false
 	}
 	a.given, a.slot = true, s
@@ -76,7 +78,7 @@ func (c *conn) askPlace(r *reader, now api.Nanos) (_ api.Slot, waits bool) {
 	c.Hold()
 	c.reader, c.queued = r, queuedForPlace
 	a.mu.Lock()
-	a.waits, a.until = true, now+r.loop.Bodies.placeWait
+	a.waits, a.bytes, a.until = true, r.room, now+r.loop.Bodies.placeWait
 	a.mu.Unlock()
 	s, waits := c.server.reserve(r.parser.Head(), a.give)
 	if waits && !c.Gone() { // Left is not called again for a client that is gone
@@ -88,8 +90,11 @@ func (c *conn) askPlace(r *reader, now api.Nanos) (_ api.Slot, waits bool) {
 	if waited {
 		c.Free()
 	}
-	if s == nil {
+	switch {
+	case s == nil:
 		s = given
+	case given != nil:
+		given.Free()
 	}
 	return s, false
 }

@@ -136,3 +136,39 @@ func TestManyBodiesShareFewPlaces(t *testing.T) {
 		slots.await(t, func() bool { return f.bodies.Used() == 0 })
 	}
 }
+
+// What a body waited for in vain may be given when the next one of its connection asks: it is taken only if it has the right size, and two places
+// are one too many.
+func TestAPlaceThatComesLate(t *testing.T) {
+	var late func(api.Slot) bool
+	taken := make(chan bool, 2)
+	slots := new(testSlots)
+	f, _ := serveLaid(t, lengths, func(f *fixture) {
+		f.bodies.placeWait = api.Nanos(time.Millisecond)
+		f.fn.Candidates[0].Model.Reserve = func(n int, give func(api.Slot) bool) (api.Slot, bool) {
+			if late == nil {
+				late = give
+				return nil, true
+			}
+			s := slots.slot(100 << 10)
+			took := late(s)
+			if !took {
+				s.Free()
+			}
+			taken <- took
+			return slots.slot(n), false
+		}
+	})
+	c, r := f.raw()
+	for _, size := range []int{100 << 10, 300 << 10, 100 << 10} {
+		go io.WriteString(c, request("/f/predict", large('a')[:size], plain, "Accept: application/octet-stream\r\n"))
+		if status, body := readAnswer(t, r); status != 200 || body != fmt.Sprintf("a%d", size) {
+			t.Fatalf("%d bytes: %d %s", size, status, body)
+		}
+	}
+	if larger, same := <-taken, <-taken; larger || !same {
+		t.Errorf("taken for a larger body: %v, for one of its size: %v", larger, same)
+	}
+	slots.awaitFreed(t)
+	slots.await(t, func() bool { return f.bodies.Used() == 0 })
+}

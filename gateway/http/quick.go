@@ -71,12 +71,7 @@ func (r *reader) free() {
 // Input parses what a poller has read.
 func (c *conn) Input(in []byte, now api.Nanos) {
 	l := c.server.edge.loop
-	defer func() { // a defect costs this connection, and not the poller with all others
-		if e := recover(); e != nil {
-			l.report(e)
-			_ = c.Close()
-		}
-	}()
+	defer c.survive()
 	r := c.reader
 	if r == nil {
 		r = l.take(c, now)
@@ -237,8 +232,17 @@ func (l *loop) report(v any) {
 	}
 }
 
-// Expired is called when a deadline may have passed.
+// survive is deferred where a poller runs: a defect costs this connection, and not the poller with all others.
+func (c *conn) survive() {
+	if e := recover(); e != nil {
+		c.server.edge.loop.report(e)
+		_ = c.Close()
+	}
+}
+
+// Expired is called when a deadline may have passed, or when the connection was woken.
 func (c *conn) Expired(now api.Nanos) {
+	defer c.survive()
 	if r := c.reader; r != nil {
 		switch c.queued {
 		case queuedForRoom:
