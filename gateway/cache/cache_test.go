@@ -246,6 +246,36 @@ func (r *retry) Failed(w *Waiter, _ api.Code) {
 	r.now = r.model.Request(r.model.Key(nil, one("in")), nil, one("in"), w)
 }
 
+// TestWaitersShareWhatIsLarge: a hundred clients that wait for one large prediction do not take a hundred times its memory.
+func TestWaitersShareWhatIsLarge(t *testing.T) {
+	c := New(1 << 20)
+	m := c.Model()
+	for _, size := range []int{sharedFrom / 2, sharedFrom} {
+		in := one(fmt.Sprint("input", size))
+		lead, a, b := newTestWaiter(), newTestWaiter(), newTestWaiter()
+		lead.request(m, "", in)
+		for _, w := range []*testWaiter{a, b} {
+			if o := w.request(m, "", in); o != Wait {
+				t.Fatalf("%d bytes: got %v, want Wait", size, o)
+			}
+		}
+		out := one(strings.Repeat("x", size))
+		lead.Fill(out, 1)
+		clear(out[0].Data) // the leader's buffer is its own again
+		for _, w := range []*testWaiter{a, b} {
+			if got := w.Outputs[0].Data; len(got) != size || got[0] != 'x' || got[size-1] != 'x' {
+				t.Errorf("%d bytes: a waiter has %d bytes that begin with %q", size, len(got), got[:min(len(got), 4)])
+			}
+			if want := size >= sharedFrom; w.Shared != want {
+				t.Errorf("%d bytes: shared %v, want %v", size, w.Shared, want)
+			}
+		}
+		if same := &a.Outputs[0].Data[0] == &b.Outputs[0].Data[0]; same != a.Shared {
+			t.Errorf("%d bytes: the same memory %v, shared %v", size, same, a.Shared)
+		}
+	}
+}
+
 func TestOneWaiterLeadsAfterFailure(t *testing.T) {
 	m := small(t).Model()
 	leader := newTestWaiter()

@@ -1,6 +1,10 @@
 package cache
 
-import "github.com/xebec-serving/xebec/api"
+import (
+	"slices"
+
+	"github.com/xebec-serving/xebec/api"
+)
 
 // Owner is called when a waiter's wait has ended. Both methods are called without a lock, on the goroutine that called
 // Fill or Fail, and may call the cache. The owner then owns the waiter again.
@@ -18,8 +22,10 @@ type Waiter struct {
 	// Owner is called after a Wait. The caller sets it once.
 	Owner Owner
 	// Outputs and Confidence (NaN if the model states none) are set by a Hit and before Filled. The buffers of Outputs
-	// belong to the caller and are reused. The cache does not touch a leader's buffers.
-	Outputs    []api.Value
+	// belong to the caller and are reused, unless Shared. The cache does not touch a leader's buffers.
+	Outputs []api.Value
+	// Shared, set before Filled, says that other waiters have the same memory in Outputs: it is read only, and not reused.
+	Shared     bool
 	Confidence float64
 	// Detail is passed on by Fail, and set before Failed.
 	Detail string
@@ -44,8 +50,12 @@ const (
 	following
 )
 
-// Fill ends the flight that w leads with a prediction. Each waiter gets a copy, and the prediction is kept, unless the
-// model was dropped meanwhile or the outputs are too large. The caller keeps ownership of outputs. Fill may come
+// sharedFrom is from how many bytes on the waiters of one flight share one copy of the prediction. Many may wait for the same one, and as many
+// copies at once could be more memory than there is.
+const sharedFrom = 1 << 20
+
+// Fill ends the flight that w leads with a prediction. Each waiter gets a copy, of a large one a common copy, and the prediction is kept, unless
+// the model was dropped meanwhile or the outputs are too large. The caller keeps ownership of outputs. Fill may come
 // arbitrarily late.
 func (w *Waiter) Fill(outputs []api.Value, confidence float64) {
 	s := w.shard
@@ -56,10 +66,19 @@ func (w *Waiter) Fill(outputs []api.Value, confidence float64) {
 		s.remove(f.entry, e)
 	}
 	s.mu.Unlock()
+	var common []api.Value
+	if f.first != nil && encodedBytes(outputs) >= sharedFrom {
+		common = copyValues(nil, outputs)
+	}
 	for x := f.first; x != nil; {
 		next := x.next
 		x.older, x.next = nil, nil
-		x.Outputs, x.Confidence = copyValues(x.Outputs, outputs), confidence
+		x.Confidence = confidence
+		if x.Shared = common != nil; x.Shared {
+			x.Outputs = slices.Clone(common)
+		} else {
+			x.Outputs = copyValues(x.Outputs, outputs)
+		}
 		x.Owner.Filled(x)
 		x = next
 	}

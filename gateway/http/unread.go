@@ -172,10 +172,10 @@ func outputBytes(call *dialect.Call) (n int64) {
 	return n
 }
 
-// noRoomFor reports whether an answer with these outputs will be refused, which is then done and counted. It need not be rendered: the text
-// would be as large as the outputs, and garbage at once.
+// noRoomFor reports whether an answer with these outputs will be refused, which is then done and counted. It need not be rendered: the text,
+// which needs room too, is as large as the outputs at least, and would be garbage at once.
 func (s *Server) noRoomFor(call *dialect.Call, d dialect.Dialect) bool {
-	if n := outputBytes(call); n <= largeAnswer || !s.edge.Bodies.unread.full(n, time.Now()) {
+	if n := outputBytes(call); n <= largeAnswer || !s.edge.Bodies.unread.full(2*n, time.Now()) {
 		return false
 	}
 	s.replaceAnswer(call, d)

@@ -179,6 +179,9 @@ func (q *Query) drop() {
 
 func (m *member) drop() {
 	q := m.query
+	if m.wait.Shared {
+		m.Outputs, m.wait.Outputs, m.wait.Shared = nil, nil, false
+	}
 	m.query, m.model, m.arm, m.Inputs, m.Context, m.Parameters, m.Call, m.Stream = nil, nil, nil, nil, nil, nil, nil, nil
 	if m != &q.first {
 		q.request.path.members.Put(m)
