@@ -148,7 +148,7 @@ var homes = []home{
 	{"github.com/klauspost/compress", []string{"worker/remote", "gateway/http/coding", "gateway/inferlog", "gateway/quality"}, "worker compresses frames; the gateway compresses bodies, logs and recorded queries"},
 	{"github.com/andybalholm/brotli", []string{"gateway/http/coding"}, "one package decodes what clients compress"},
 	{"golang.org/x/net/http2", []string{"gateway/http/h2"}, "HTTP/2 is the edge's, and one package's"},
-	{"golang.org/x/sys", []string{"shm", "containers/process/...", "containers/cgroup/...", "containers/docker", "containers/node", "worker/local", "worker/bindings/go/...", "gateway/http", "gateway/http/poll", "gateway/server", "gateway/takeover", "gateway/internal/...", "bench/..."}, "a system call is made by the package that owns the file descriptor"},
+	{"golang.org/x/sys", []string{"shm", "containers/process/...", "containers/cgroup/...", "containers/docker", "containers/node", "containers/snapshot", "worker/local", "worker/bindings/go/...", "gateway/http", "gateway/http/poll", "gateway/server", "gateway/takeover", "gateway/internal/...", "bench/..."}, "a system call is made by the package that owns the file descriptor"},
 	{"github.com/landlock-lsm/go-landlock", []string{"containers/process/..."}, "it restricts processes that are about to become workers"},
 	{"github.com/elastic/go-seccomp-bpf", []string{"containers/process/..."}, "it assembles the filter of a worker's system calls"},
 	{"golang.org/x/net/bpf", []string{"containers/process/..."}, "it encodes that filter"},
