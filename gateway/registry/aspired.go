@@ -171,14 +171,18 @@ func (v *view) applyPolicy(p api.VersionPolicy, pinned int) {
 }
 
 // latest marks the n newest versions as eligible. A rejected version does not count but is marked. Otherwise, if it
-// were declared again, it would be reloaded over and over. If two versions cannot be loaded at the same time, the
-// pinned version counts.
+// were declared again, it would be reloaded over and over. A failing version does not count either, and is marked
+// because it is still tried.
+//
+// If two versions cannot be loaded at the same time, the pinned version counts, and a failing version is marked only
+// if there are no others.
 func (v *view) latest(n, pinned int) {
 	if v.resources && pinned >= 0 && v.Versions[pinned].State != Rejected {
 		n--
 	} else {
 		pinned = -1
 	}
+	failing := -1 // the newest of those that are not marked
 	for _, i := range v.newestFirst() {
 		x := &v.Versions[i]
 		if n <= 0 {
@@ -187,10 +191,19 @@ func (v *view) latest(n, pinned int) {
 		if x.Gone || i == pinned || v.excluded(x.Name) || v.isTarget(x.Name) {
 			continue
 		}
+		if x.Failing && v.resources {
+			if failing < 0 {
+				failing = i
+			}
+			continue
+		}
 		v.wants[i] = eligible
-		if x.State != Rejected {
+		if x.State != Rejected && !x.Failing {
 			n--
 		}
+	}
+	if failing >= 0 && n > 0 {
+		v.wants[failing] = eligible
 	}
 }
 
@@ -216,7 +229,9 @@ func (v *view) rolledBack(pinned int) {
 	}
 	if v.requested == "" && !v.over && !(v.resources && coming) {
 		v.requested = b.To
-		v.markWanted(b.To, eligible)
+		if i := v.find(b.To); i >= 0 && !(v.resources && v.Versions[i].Failing) { // else as "latest" says
+			v.wants[i] = eligible
+		}
 	}
 }
 

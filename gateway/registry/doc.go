@@ -41,6 +41,8 @@
 //
 //   - a rejected version does not count, so the next older one is selected instead, and a broken newest version does
 //     not unload the good one;
+//   - a Failing version does not count either, but is still wanted: after a restart with a broken newest version, the
+//     one before it is loaded and serves, and the newest one takes over if it starts after all;
 //   - a version that a split, a shadow or a roll-out tries out does not count either: with latest: 1, both the canary
 //     and the serving version are loaded (section 2.1.1: "load the newest version without unloading the older one").
 //
@@ -73,7 +75,8 @@
 //  3. the newest version that the policy wants and no rule tries out;
 //  4. the version that serves now, whatever it is; then the newest one that is leaving.
 //
-// A Troubled version comes after all untroubled ones, except that a version requested by name serves even if Troubled.
+// A Troubled version comes after all untroubled ones. That includes the version requested by name: while it has no
+// replica, another one serves that the policy wants and that was not rolled back. If there is none, queries wait.
 // A version that is Asleep while another can answer counts as not available, and is woken first ([Successor]). If none
 // of these is available, queries wait for the one that will be: the requested version, otherwise the newest that the
 // policy wants. Only if there is no such version does one serve that normally never would: a version that only a
@@ -93,8 +96,9 @@
 // wanted.
 //
 // resources: "does the opposite". An unwanted version is unloaded even if it serves. Only when nothing of it runs any
-// more, not even to drain, is another version loaded. Meanwhile queries wait. If the new version is rejected, the old
-// one is loaded again, under "latest".
+// more, not even to drain, is another version loaded. Meanwhile queries wait. If the new version is rejected or does
+// not start, the old one is loaded again, under "latest". One that does not start is tried again when the model's rules
+// change. A pinned version keeps its room.
 //
 // Under both policies, if nothing is wanted everything is unloaded. The exception is a request for versions by name of
 // which none is declared. Then the serving version stays, because the request is a mistake or the versions are still to

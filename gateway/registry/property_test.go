@@ -59,6 +59,7 @@ func TestAnyModel(t *testing.T) {
 			m.Versions = append(m.Versions, Version{
 				Name: n, State: State(rapid.IntRange(0, int(Rejected)).Draw(t, "state")), Named: rapid.IntRange(0, 4).Draw(t, "named") == 0,
 				Gone: rapid.IntRange(0, 4).Draw(t, "gone") == 0, Troubled: rapid.Bool().Draw(t, "troubled"), Resumable: rapid.Bool().Draw(t, "resumable"),
+				Failing: rapid.IntRange(0, 3).Draw(t, "failing") == 0,
 			})
 		}
 		spec := anyTraffic(t, names)
@@ -97,7 +98,12 @@ func checkServing(t *rapid.T, m *Model, aspired map[string]bool, state map[strin
 		t.Errorf("serving is %q, then %q", s, twice)
 	}
 	if pin := state[m.Traffic.Serving]; pin.State == Available && !pin.Gone && s != pin.Name {
-		t.Errorf("%s serves although %s is pinned and available", s, pin.Name)
+		if !pin.Troubled {
+			t.Errorf("%s serves although %s is pinned and available", s, pin.Name)
+		}
+		if excluded(m.Traffic, s) {
+			t.Errorf("%s serves although it was rolled back and %s is pinned", s, pin.Name)
+		}
 	}
 	for _, x := range m.Versions {
 		switch {
@@ -165,6 +171,7 @@ func (l *randomWorld) occur(t *rapid.T, event int, resources bool) {
 	case 10:
 		if x := pick(in(Available, Loading)); x != nil {
 			x.Troubled = !x.Troubled
+			x.Failing = x.Troubled && rapid.Bool().Draw(t, "starts fail")
 		}
 	case 11:
 		if x := pick(func(x *Version) bool { return !x.Gone }); x != nil {
@@ -274,7 +281,7 @@ func (l *randomWorld) converge(t *rapid.T) {
 	for range 4*len(l.m.Versions) + 4 {
 		for _, n := range l.names() {
 			x := l.find(n)
-			x.Troubled = false
+			x.Troubled, x.Failing = false, false
 			switch x.State {
 			case Loading:
 				l.to(n, Validating)

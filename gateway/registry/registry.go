@@ -32,6 +32,10 @@ type Version struct {
 	// Troubled means that it has no ready replica although it had one or should have one: it is still loading after
 	// several failures, or has lost all its replicas. Untroubled versions are preferred.
 	Troubled bool
+	// Failing means that it has no ready replica because its starts fail. It is still tried, but "latest" does not count
+	// it, so that an older version which works is loaded beside it. Under the resources policy it is not tried while an
+	// older version works.
+	Failing bool
 	// Asleep means that an available version has no replica while the serving one has. Queries should not wait for its
 	// start: it is woken first and then takes over.
 	Asleep bool

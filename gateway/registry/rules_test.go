@@ -35,6 +35,8 @@ func model(t testing.TB, versions string, traffic api.TrafficSpec, source api.Ve
 				x.Gone = true
 			case "troubled":
 				x.Troubled = true
+			case "failing":
+				x.Failing = true
 			case "resumable":
 				x.Resumable = true
 			default:
@@ -108,7 +110,12 @@ func TestRules(t *testing.T) {
 
 		// Which version serves.
 		{"the newest available version", "3 available serving, 4 available", api.TrafficSpec{}, all, "3 4", "4", ""},
-		{"the pinned version, even without replicas", "3 available troubled, 4 available serving", api.TrafficSpec{Serving: "3"}, all, "3 4", "3", ""},
+		{"while the pinned version has no replica, one that has", "3 available troubled, 4 available serving", api.TrafficSpec{Serving: "3"}, all, "3 4", "4", ""},
+		{"the pinned version, even without replicas, if no other may serve", "3 available troubled serving, 4 available", with(shadowOf("4"), func(s *api.TrafficSpec) { s.Serving = "3" }), all, "3 4", "3", ""},
+		{"while the version rolled back to has no replica, one that was not rolled back", "2 available, 3 available troubled serving, 4 available", api.TrafficSpec{Rollback: back43}, all, "2 3", "2", "unload 4"},
+		{"the version rolled back to, even without replicas, before the bad one", "3 available troubled, 4 available serving", api.TrafficSpec{Rollback: back43}, latest1, "3", "3", ""},
+		{"if the version rolled back to does not start, one that was not rolled back", "2 available, 3 loading failing, 4 available serving", api.TrafficSpec{Rollback: back43}, all, "2 3", "2", ""},
+		{"at a start, another one if the pinned one does not start", "4 loading failing, 5 available", api.TrafficSpec{Serving: "4"}, all, "4 5", "5", ""},
 		{"the serving version until the pinned one is available", "3 available serving, 4 loading, 5 available", api.TrafficSpec{Serving: "4"}, all, "3 4 5", "3", ""},
 		{"the serving version if the pinned one was rejected", "3 available serving, 4 rejected, 5 available", api.TrafficSpec{Serving: "4"}, latest1, "4 5", "3", ""},
 		{"another one if the serving version lost its replicas", "3 available serving troubled, 4 loading, 5 available", api.TrafficSpec{Serving: "4"}, all, "3 4 5", "5", ""},

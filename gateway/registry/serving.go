@@ -58,6 +58,7 @@ const (
 	namedReady
 	// Awaited.
 	awaitedTroubled
+	requestedFailing
 	awaited
 	requestedAwaited
 	// Available without a replica: no longer wanted, serving, wanted.
@@ -67,6 +68,8 @@ const (
 	// Available: no longer wanted, serving, wanted.
 	leaving
 	serving
+	// Requested by name, available and without a replica: a version that was rolled back does not serve instead.
+	requestedTroubled
 	ready
 	// Requested by name, while nothing serves: a start is no reason to serve another version.
 	requestedFirst
@@ -82,7 +85,9 @@ func (v *view) rank(i int, cold bool) int {
 		return v.rankAvailable(i)
 	case v.wants[i] == unwanted || x.State == Rejected:
 		return rankNone
-	case i == v.requestedIndex && cold && !x.Troubled:
+	case i == v.requestedIndex && (x.Troubled || x.Failing):
+		return requestedFailing
+	case i == v.requestedIndex && cold:
 		return requestedFirst
 	case i == v.requestedIndex:
 		return requestedAwaited
@@ -92,7 +97,7 @@ func (v *view) rank(i int, cold bool) int {
 		return excludedAwaited
 	case v.wants[i] == named:
 		return namedAwaited
-	case x.Troubled:
+	case x.Troubled || x.Failing:
 		return awaitedTroubled
 	}
 	return awaited
@@ -109,8 +114,8 @@ func (v *view) rankAvailable(i int) int {
 	isExcluded := v.excluded(x.Name)
 	switch {
 	case i == v.requestedIndex:
-		return requestedReady
-	case x.Name == v.Serving && v.requested != "" && !x.Troubled && (v.requestedIndex >= 0 || !isExcluded):
+		return either(requestedReady, requestedTroubled)
+	case x.Name == v.Serving && v.requested != "" && !x.Troubled && (!isExcluded || v.requestedComes()):
 		return servingMeanwhile
 	case v.wants[i] == eligible && !v.isTarget(x.Name):
 		return either(ready, troubled)
@@ -124,4 +129,13 @@ func (v *view) rankAvailable(i int) int {
 		return either(namedReady, namedTroubled)
 	}
 	return either(leaving, leavingTroubled)
+}
+
+// requestedComes reports whether the version requested by name is loading, and has not failed to.
+func (v *view) requestedComes() bool {
+	if v.requestedIndex < 0 {
+		return false
+	}
+	x := &v.Versions[v.requestedIndex]
+	return x.State != Available && !x.Troubled && !x.Failing
 }

@@ -98,8 +98,10 @@ func (w *world) happen(t *testing.T, d *datadriven.TestData, names []string) err
 			w.to(n, Declared)
 		case "lost":
 			w.find(n).Troubled = true
+		case "starts-fail":
+			w.find(n).Failing = true
 		case "back":
-			w.find(n).Troubled = false
+			w.find(n).Troubled, w.find(n).Failing = false, false
 		case "name":
 			w.find(n).Named = true
 		default:

@@ -98,6 +98,7 @@ func (w *world) take(a Action) {
 	switch a.Do {
 	case Load:
 		w.to(a.Version, Loading)
+		w.find(a.Version).Failing = false
 	case Unload:
 		w.to(a.Version, Draining)
 	case Resume:
@@ -132,7 +133,7 @@ func (w *world) String() string {
 		for _, f := range []struct {
 			is   bool
 			word string
-		}{{aspired[x.Name], "aspired"}, {x.Gone, "gone"}, {x.Troubled, "troubled"}, {x.Named, "named"}, {x.Name == w.m.Serving, "serving"}} {
+		}{{aspired[x.Name], "aspired"}, {x.Gone, "gone"}, {x.Troubled, "troubled"}, {x.Failing, "failing"}, {x.Named, "named"}, {x.Name == w.m.Serving, "serving"}} {
 			if f.is {
 				b.WriteString(", " + f.word)
 			}

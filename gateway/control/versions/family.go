@@ -147,6 +147,11 @@ func (s *State) family(name string) *Family {
 func (s *State) SetTraffic(spec *api.TrafficSpec) {
 	f := s.family(spec.Model)
 	f.Traffic = spec
+	for _, v := range f.Versions {
+		if v.State == registry.Declared { // one that did not start, and gave its room to another one, is tried again
+			v.Retry()
+		}
+	}
 	s.touch(f.Name)
 }
 
@@ -221,7 +226,7 @@ func (s *State) Registry(f *Family) *registry.Model {
 	}
 	for name, v := range f.Versions {
 		m.Versions = append(m.Versions, registry.Version{
-			Name: name, State: v.State, Named: s.named[v.ID()], Gone: v.Gone, Troubled: v.troubled(),
+			Name: name, State: v.State, Named: s.named[v.ID()], Gone: v.Gone, Troubled: v.troubled(), Failing: v.failing(),
 			Resumable: v.State == registry.Draining && !v.stopping && v.resumable, Asleep: f.sleepsBeside(v),
 		})
 	}
@@ -242,6 +247,14 @@ func (v *Version) answersNow() bool { return v.State == registry.Available && v.
 func (v *Version) troubled() bool {
 	if v.State == registry.Available && v.Spec().Replicas.Min > 0 {
 		return v.Ready() == 0
+	}
+	return v.Crashing()
+}
+
+// failing versions do not start: others are to be loaded.
+func (v *Version) failing() bool {
+	if v.State == registry.Loading && v.Ready() == 0 {
+		return v.Failing() // nothing is lost if another one is loaded too early
 	}
 	return v.Crashing()
 }

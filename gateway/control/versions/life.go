@@ -123,7 +123,7 @@ func (s *State) takesOver(f *Family, v *Version) bool {
 	m := s.Registry(f)
 	for i := range m.Versions {
 		if r := &m.Versions[i]; r.Name == v.ID().Version {
-			r.State, r.Troubled = registry.Available, false
+			r.State, r.Troubled, r.Failing = registry.Available, false, false
 		}
 	}
 	return registry.Successor(m) == v.ID().Version

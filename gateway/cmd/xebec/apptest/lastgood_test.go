@@ -1,0 +1,83 @@
+package apptest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
+// breakable makes a model's version start only while the file `good` lies in its directory.
+func breakable(t *testing.T, dir, name, version string) (breakIt func()) {
+	t.Helper()
+	half := filepath.Join(dir, name, "."+version)
+	script := "test -e good || { echo no such weights >&2; exit 7; }\nexec \"$@\"\n"
+	text := strings.Replace(versionYAML(name, version), "command: [", "command: [sh, run.sh, ", 1)
+	writeFile(t, half, "run.sh", script)
+	writeFile(t, half, "good", "")
+	writeFile(t, half, "xebec.yaml", text)
+	if err := os.Rename(half, filepath.Join(dir, name, version)); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(filepath.Join(dir, name, version, "good")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A gateway that starts with a newest version that cannot start serves the one before it.
+func TestRestartWithBrokenNewestVersion(t *testing.T) {
+	t.Parallel()
+	m := watch(t, func(dir string) { put(t, dir, "m", "1") })
+	m.awaitServing("m@1")
+	breakTwo := breakable(t, m.dir, "m", "2")
+	m.awaitServing("m@2")
+	m.awaitVersions("1 declared, 2 available")
+	m.stop()
+	breakTwo()
+
+	args := []string{"--models", m.dir, "--models-interval", often}
+	again := serve(t, args...)
+	again.await("version 1 to answer", versionServes(again, "m", "m@1"))
+	st := again.version("m@2")
+	if st.Version.Phase != api.PhaseLoading || !st.Version.Aspired {
+		t.Errorf("the broken version is %+v: expected it to be tried still", st.Version)
+	}
+	clients := again.startCrowd("m", 2, "Xebec-Slo-Ms", patient)
+	clients.served(10)
+	// It is repaired where it lies, and takes over.
+	writeFile(t, filepath.Join(m.dir, "m", "2"), "good", "")
+	again.await("version 2 to answer", versionServes(again, "m", "m@2"))
+	clients.served(10)
+	clients.judge(t, "m@1", "m@2")
+}
+
+// After a rollback the version that serves cannot start any more. One that was not rolled back answers, until it can.
+func TestDeathAfterRollback(t *testing.T) {
+	t.Parallel()
+	var breakTwo func()
+	m := watch(t, func(dir string) {
+		put(t, dir, "m", "1")
+		breakTwo = breakable(t, dir, "m", "2")
+		put(t, dir, "m", "3")
+	})
+	m.awaitServing("m@3")
+	m.must("traffic", "m", "--serving", "3")
+	m.must("rollback", "m", "--to", "2", "--wait")
+	m.awaitServing("m@2")
+	breakTwo()
+	for _, p := range m.workersOf("m@2") {
+		kill(t, p.pid)
+	}
+	m.awaitServing("m@1")
+	m.awaitVersions("1 available, 2 available, 3 declared")
+	clients := m.startCrowd("m", 2, "Xebec-Slo-Ms", patient)
+	clients.served(10)
+	writeFile(t, filepath.Join(m.dir, "m", "2"), "good", "")
+	m.awaitServing("m@2")
+	clients.served(10)
+	clients.judge(t, "m@1", "m@2")
+}
