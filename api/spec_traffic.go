@@ -31,6 +31,9 @@ type TrafficSpec struct {
 	Labels map[string]string `json:"labels,omitempty" field:"version"`
 	// Rollback is set from a rollback until it is over.
 	Rollback *RollbackSpec `json:"rollback,omitempty"`
+	// RolledBack are the versions that rollbacks have taken back, oldest first. They are not loaded unless a function or
+	// a rule names them, until they are promoted.
+	RolledBack []string `json:"rolled_back,omitempty" field:"version"`
 }
 
 // VersionPolicy selects versions. At most one of its fields is set. If none is, the versions' source decides: a
@@ -69,8 +72,9 @@ type GuardSpec struct {
 	MaxP99Increase float64 `json:"max_p99_increase,omitempty" field:"positive"`
 }
 
-// RollbackSpec records a rollback. Versions newer than To and not newer than From are not loaded unless a function
-// names them, and To answers, until a version newer than From may serve, or From or a newer version is promoted.
+// RollbackSpec records the last rollback. To answers until a newer version that is not in RolledBack may serve, or From
+// or a newer version is promoted. If RolledBack is empty, all versions newer than To and not newer than From were rolled
+// back.
 type RollbackSpec struct {
 	From string `json:"from" field:"version"`
 	To   string `json:"to" field:"version"`
@@ -98,6 +102,8 @@ const (
 	// MaxLabels and MaxSpecific bound what a person can keep track of.
 	MaxLabels   = 64 //xebec:limit labels of a model
 	MaxSpecific = 64 //xebec:limit versions in `versions.specific`
+	// MaxRolledBack bounds a record that grows with every bad version. The oldest are forgotten first.
+	MaxRolledBack = 1024 //xebec:limit versions in `rolled_back`
 	// MaxLatest exceeds the number of versions that a model can reasonably have. Use "all" instead.
 	MaxLatest = 10_000 //xebec:limit `versions.latest`
 	// MaxReasonBytes bounds a rollback's reason.
@@ -151,6 +157,7 @@ func (t TrafficSpec) Validate() error {
 	}
 	t.validateLabels(&e)
 	t.Rollback.validate(&e)
+	t.validateRolledBack(&e)
 	return e.err()
 }
 
@@ -171,12 +178,28 @@ func (p *VersionPolicy) validate(e *FieldErrors) {
 		e.add("versions.specific", "has %d versions: expected at most %d", len(p.Specific), MaxSpecific)
 		return
 	}
-	for i, v := range p.Specific {
-		at := fmt.Sprintf("versions.specific[%d]", i)
+	checkVersions(e, "versions.specific", p.Specific)
+}
+
+// checkVersions checks a list of different versions.
+func checkVersions(e *FieldErrors, at string, versions []string) {
+	for i, v := range versions {
+		at := fmt.Sprintf("%s[%d]", at, i)
 		checkNamedVersion(e, at, v)
-		if slices.Contains(p.Specific[:i], v) {
+		if slices.Contains(versions[:i], v) {
 			e.add(at, "%q is there twice", v)
 		}
+	}
+}
+
+func (t *TrafficSpec) validateRolledBack(e *FieldErrors) {
+	if len(t.RolledBack) > MaxRolledBack {
+		e.add("rolled_back", "has %d versions: expected at most %d", len(t.RolledBack), MaxRolledBack)
+		return
+	}
+	checkVersions(e, "rolled_back", t.RolledBack)
+	if t.Rollback != nil && slices.Contains(t.RolledBack, t.Rollback.To) {
+		e.add("rolled_back", "has version %q, which the model was rolled back to: expected versions that are not to serve", t.Rollback.To)
 	}
 }
 
@@ -271,6 +294,7 @@ func (t *TrafficSpec) named() []string {
 	if t.Rollback != nil {
 		all = append(all, t.Rollback.From, t.Rollback.To)
 	}
+	all = append(all, t.RolledBack...)
 	return slices.AppendSeq(all, maps.Values(t.Labels))
 }
 

@@ -65,9 +65,9 @@ type view struct {
 	wants     []want // by the index of Versions
 	targets   []string
 	resources bool
-	// over means that there is a rollback and it has ended: a version newer than the one that was rolled back is
-	// available and may serve. A bad version that is not declared at the moment does not end it: a directory that is
-	// read again, or is half copied, would bring it back.
+	// over means that there is a rollback and it has ended: a version newer than the one that was rolled back to, and
+	// that was not rolled back, is available and may serve. A bad version that is not declared at the moment does not
+	// end it: a directory that is read again, or is half copied, would bring it back.
 	over bool
 	// requested is the version requested by name: the pinned one, or the one that was rolled back to. It need not be
 	// declared. requestedIndex is its index, or -1 if it is not declared or was rejected.
@@ -146,7 +146,7 @@ func (v *view) excluded(name string) bool { return excluded(v.Traffic, name) }
 
 func excluded(t *api.TrafficSpec, name string) bool {
 	b := t.Rollback
-	return b != nil && newer(name, b.To) && !newer(name, b.From)
+	return slices.Contains(t.RolledBack, name) || len(t.RolledBack) == 0 && b != nil && newer(name, b.To) && !newer(name, b.From)
 }
 
 // applyPolicy marks the versions that the policy selects as eligible. It does not count versions that a rollback
@@ -219,7 +219,7 @@ func (v *view) rolledBack(pinned int) {
 	coming := false
 	for i := range v.Versions {
 		x := &v.Versions[i]
-		if !newer(x.Name, b.From) || x.Gone || v.wants[i] != eligible || v.isTarget(x.Name) {
+		if !newer(x.Name, b.To) || v.excluded(x.Name) || x.Gone || v.wants[i] != eligible || v.isTarget(x.Name) {
 			continue
 		}
 		if v.requested == "" || i == pinned { // beside a pinned version no other serves

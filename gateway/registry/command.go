@@ -19,8 +19,8 @@ const (
 const maxListed = 10
 
 // Promote returns a model's traffic spec after promoting a version: the version serves, and the split, the shadow and
-// the roll-out end. A rollback also ends, unless the version is older than the bad one. In that case the newer excluded
-// versions stay excluded; otherwise the bad version would serve if the promoted one failed or was unpinned.
+// the roll-out end. A rollback also ends, unless the version is older than the bad one. Other versions that were rolled
+// back stay excluded; otherwise a bad version would serve if the promoted one failed or was unpinned.
 //
 // version may be a label. If it is empty, it is the version that is being tried out, otherwise the newest. The newest
 // version is not pinned, so that later ones take over automatically; any other version is. If the spec lists specific
@@ -40,7 +40,7 @@ func Promote(t api.TrafficSpec, m *Model, version string) (api.TrafficSpec, erro
 	}
 	t = clone(t)
 	t.Split, t.Shadow, t.Rollout = nil, nil, nil
-	t.Rollback = narrowRollback(t.Rollback, version)
+	admit(&t, m, version)
 	t.Serving = version
 	if version == newest(m) {
 		t.Serving = ""
@@ -62,17 +62,39 @@ func Promote(t api.TrafficSpec, m *Model, version string) (api.TrafficSpec, erro
 	return t, nil
 }
 
-// narrowRollback returns what remains of a rollback when a possibly excluded version is promoted: that version is
-// admitted, and newer excluded ones are not.
-func narrowRollback(b *api.RollbackSpec, version string) *api.RollbackSpec {
-	if b == nil || api.CompareVersions(b.From, version) <= 0 {
-		return nil
+// admit changes what a spec says of rollbacks when a version is promoted: that version is not excluded any more, and
+// the last rollback is over if it is not older than the bad one.
+func admit(t *api.TrafficSpec, m *Model, version string) {
+	b := t.Rollback
+	if b == nil && len(t.RolledBack) == 0 {
+		return
 	}
-	rest := *b
-	if newer(version, rest.To) {
+	t.RolledBack = slices.DeleteFunc(rolledBack(t, m), func(v string) bool { return v == version })
+	switch {
+	case len(t.RolledBack) == 0:
+		t.RolledBack, t.Rollback = nil, nil
+	case b == nil:
+	case api.CompareVersions(b.From, version) <= 0:
+		t.Rollback = nil
+	case newer(version, b.To):
+		rest := *b
 		rest.To = version
+		t.Rollback = &rest
 	}
-	return &rest
+}
+
+// rolledBack returns the versions that a spec excludes, also if it names only the first and the last of them.
+func rolledBack(t *api.TrafficSpec, m *Model) []string {
+	all := slices.Clone(t.RolledBack)
+	if b := t.Rollback; b != nil && len(all) == 0 {
+		all = append(all, b.From)
+		for i := range m.Versions {
+			if name := m.Versions[i].Name; name != b.From && excluded(t, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
 }
 
 // triedVersion returns the version that a rule tries out, in the order of how close the rules bring it to serving, or
@@ -89,9 +111,9 @@ func triedVersion(t *api.TrafficSpec, m *Model) string {
 	return newest(m)
 }
 
-// Rollback returns a model's traffic spec after a rollback to an older version. That version serves, and newer versions
-// up to the bad one are not loaded until a version newer than that serves or one of them is promoted. The split, the
-// shadow and the roll-out end.
+// Rollback returns a model's traffic spec after a rollback to an older version. That version serves until a newer one
+// comes. The declared versions that are newer than it, up to the bad one, are added to those that are not loaded until
+// they are promoted. The split, the shadow and the roll-out end.
 //
 // If to is empty, Rollback undoes the last step: a split or roll-out of a newer version if there is one, otherwise the
 // serving version. The latter is replaced by previous, the version that served before it (empty if unknown), or by the
@@ -134,15 +156,25 @@ func Rollback(t api.TrafficSpec, m *Model, to, previous, reason string) (api.Tra
 		return t, api.Errorf(api.Conflict, "%s@%s already serves, and there is no newer version to exclude: name an older one; declared: %s",
 			t.Model, to, listVersions(m))
 	}
-	return rollBackTo(t, bad, to, reason), nil
+	return rollBackTo(t, m, bad, to, reason), nil
 }
 
 // rollBackTo returns the traffic spec after a rollback from bad to an older version.
-func rollBackTo(t api.TrafficSpec, bad, to, reason string) api.TrafficSpec {
+func rollBackTo(t api.TrafficSpec, m *Model, bad, to, reason string) api.TrafficSpec {
+	out := append(rolledBack(&t, m), bad)
 	if t.Rollback != nil && newer(t.Rollback.From, bad) {
 		bad = t.Rollback.From
 	}
+	for i := range m.Versions {
+		if name := m.Versions[i].Name; newer(name, to) && !newer(name, bad) {
+			out = append(out, name)
+		}
+	}
+	out = slices.DeleteFunc(out, func(v string) bool { return v == to })
+	slices.SortFunc(out, compare)
+	out = slices.Compact(out)
 	t = clone(t)
+	t.RolledBack = out[max(0, len(out)-api.MaxRolledBack):]
 	t.Split, t.Shadow, t.Rollout = nil, nil, nil
 	t.Rollback = &api.RollbackSpec{From: bad, To: to, Reason: truncateReason(reason)}
 	if t.Serving != "" {
@@ -163,7 +195,7 @@ func rollBackTo(t api.TrafficSpec, bad, to, reason string) api.TrafficSpec {
 func RetreatRollout(t api.TrafficSpec, m *Model, reason string) (api.TrafficSpec, error) {
 	if m.Serving != "" && isLeaving(&t, m.Serving) {
 		to := t.Rollback.To
-		next := rollBackTo(t, badVersion(&t, m, m.Serving, to), to, reason)
+		next := rollBackTo(t, m, badVersion(&t, m, m.Serving, to), to, reason)
 		next.Serving = t.Serving // a pinned version stays pinned while it is loading
 		return next, nil
 	}
@@ -327,5 +359,6 @@ func truncateReason(reason string) string {
 func clone(t api.TrafficSpec) api.TrafficSpec {
 	t.Labels = maps.Clone(t.Labels)
 	t.Versions.Specific = slices.Clone(t.Versions.Specific)
+	t.RolledBack = slices.Clone(t.RolledBack)
 	return t
 }

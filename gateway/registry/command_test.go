@@ -2,6 +2,7 @@ package registry
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -36,9 +37,10 @@ func TestPromote(t *testing.T) {
 		{"an older one is pinned", "3 available, 4 available serving", api.TrafficSpec{}, "3", api.TrafficSpec{Serving: "3"}, 0, ""},
 		{"a newer one that was rejected or deleted does not count", "3 available, 4 rejected, 5 available gone", api.TrafficSpec{}, "3", api.TrafficSpec{}, 0, ""},
 		{"rules and rollbacks end", "3 available serving, 4 available", with(shadowOf("4"), func(s *api.TrafficSpec) { s.Split, s.Rollout, s.Rollback = s.Shadow, rollout, back43 }), "4", api.TrafficSpec{}, 0, ""},
-		{"a version newer than the bad one ends the rollback", "3 available serving, 4 declared, 5 available", api.TrafficSpec{Rollback: back43}, "5", api.TrafficSpec{}, 0, ""},
-		{"an older one keeps the bad one excluded", "2 available, 3 available serving, 4 declared", api.TrafficSpec{Rollback: back43}, "2", api.TrafficSpec{Serving: "2", Rollback: back43}, 0, ""},
-		{"an excluded version is let in, and nothing newer", "2 available serving, 3 declared, 4 declared", api.TrafficSpec{Rollback: &api.RollbackSpec{From: "4", To: "2", Reason: "x"}}, "3", api.TrafficSpec{Serving: "3", Rollback: &api.RollbackSpec{From: "4", To: "3", Reason: "x"}}, 0, ""},
+		{"a version newer than the bad one ends the rollback", "3 available serving, 4 declared, 5 available", api.TrafficSpec{Rollback: back43}, "5", api.TrafficSpec{RolledBack: []string{"4"}}, 0, ""},
+		{"the bad version is promoted later", "3 available, 4 declared, 5 available serving", api.TrafficSpec{RolledBack: []string{"2", "4"}}, "4", api.TrafficSpec{Serving: "4", RolledBack: []string{"2"}}, 0, ""},
+		{"an older one keeps the bad one excluded", "2 available, 3 available serving, 4 declared", api.TrafficSpec{Rollback: back43}, "2", api.TrafficSpec{Serving: "2", Rollback: back43, RolledBack: []string{"4"}}, 0, ""},
+		{"an excluded version is let in, and nothing newer", "2 available serving, 3 declared, 4 declared", api.TrafficSpec{Rollback: &api.RollbackSpec{From: "4", To: "2", Reason: "x"}}, "3", api.TrafficSpec{Serving: "3", Rollback: &api.RollbackSpec{From: "4", To: "3", Reason: "x"}, RolledBack: []string{"4"}}, 0, ""},
 		{"without a name: the version of the roll-out", "3 available serving, 4 available, 5 available", with(shadowOf("5"), func(s *api.TrafficSpec) { s.Rollout = rollout }), "", api.TrafficSpec{Serving: "4"}, 0, ""},
 		{"without a name: the version of the split", "3 available serving, 4 available, 5 available", with(shadowOf("5"), func(s *api.TrafficSpec) { s.Split = &api.VersionShare{Version: "4"} }), "", api.TrafficSpec{Serving: "4"}, 0, ""},
 		{"without a name: the version of the shadow", "3 available serving, 4 available, 5 available", shadowOf("4"), "", api.TrafficSpec{Serving: "4"}, 0, ""},
@@ -82,9 +84,19 @@ func check(t *testing.T, got api.TrafficSpec, err error, want api.TrafficSpec, c
 	}
 }
 
+// between has the versions newer than a up to b.
+func between(a, b string) (versions []string) {
+	from, _ := strconv.Atoi(a)
+	to, _ := strconv.Atoi(b)
+	for v := from + 1; v <= to; v++ {
+		versions = append(versions, strconv.Itoa(v))
+	}
+	return versions
+}
+
 func TestRollback(t *testing.T) {
 	back := func(from, to string) api.TrafficSpec {
-		return api.TrafficSpec{Rollback: &api.RollbackSpec{From: from, To: to, Reason: "bad"}}
+		return api.TrafficSpec{Rollback: &api.RollbackSpec{From: from, To: to, Reason: "bad"}, RolledBack: between(to, from)}
 	}
 	split := func(version string) api.TrafficSpec {
 		return api.TrafficSpec{Split: &api.VersionShare{Version: version, Percent: 10}}
@@ -111,6 +123,9 @@ func TestRollback(t *testing.T) {
 		{"a split is undone, not in favour of a bad version that is leaving", "2 loading, 3 available serving, 4 available", with(split("4"), func(s *api.TrafficSpec) { s.Rollback = &api.RollbackSpec{From: "3", To: "2"} }), "", "", back("4", "2"), 0, ""},
 		{"a newer bad version replaces the old one", "2 declared, 3 declared, 4 declared, 5 available serving", api.TrafficSpec{Rollback: back43}, "", "3", back("5", "3"), 0, ""},
 		{"not to a version that an earlier rollback excludes", "2 declared, 3 declared, 4 declared, 5 available serving", api.TrafficSpec{Rollback: &api.RollbackSpec{From: "4", To: "2"}}, "", "4", back("5", "2"), 0, ""},
+		{"what was rolled back earlier stays out", "2 declared, 3 declared, 4 available, 5 available serving", api.TrafficSpec{RolledBack: []string{"3"}}, "", "4", with(back("5", "4"), func(s *api.TrafficSpec) { s.RolledBack = []string{"3", "5"} }), 0, ""},
+		{"not to one that was rolled back earlier", "2 declared, 3 declared, 4 available serving", api.TrafficSpec{RolledBack: []string{"3"}}, "", "3", back("4", "2"), 0, ""},
+		{"unless it is named", "2 declared, 3 declared, 4 available serving", api.TrafficSpec{RolledBack: []string{"3"}}, "3", "", back("4", "3"), 0, ""},
 		{"a pin moves", "3 declared, 4 available serving, 5 available", api.TrafficSpec{Serving: "4"}, "3", "", with(back("4", "3"), func(s *api.TrafficSpec) { s.Serving = "3" }), 0, ""},
 		{"a newer version that would serve next is also excluded", "3 declared, 4 available serving, 5 available troubled", api.TrafficSpec{}, "3", "", back("5", "3"), 0, ""},
 		{"labels", "3 declared, 4 available serving", api.TrafficSpec{Labels: labels("stable", "4", "canary", "4", "x", "4")}, "", "", with(back("4", "3"), func(s *api.TrafficSpec) { s.Labels = labels("stable", "3", "x", "4") }), 0, ""},
@@ -159,10 +174,10 @@ func TestTakeBack(t *testing.T) {
 		code          api.Code
 		message       string
 	}{
-		{"to the serving version", "3 available, 4 available serving, 5 available", tries5(api.TrafficSpec{}), api.TrafficSpec{Rollback: back("5", "4")}, 0, ""},
-		{"what was excluded before stays excluded", "1 available, 3 available serving, 5 available, 6 declared", tries5(api.TrafficSpec{Rollback: back("6", "3")}), api.TrafficSpec{Rollback: back("6", "3")}, 0, ""},
-		{"not to a version that leaves as soon as another is available", "3 loading, 4 available serving, 5 available", tries5(api.TrafficSpec{Rollback: back43}), api.TrafficSpec{Rollback: back("5", "3")}, 0, ""},
-		{"not past a pinned version", "2 loading, 3 loading, 4 available serving, 5 available", tries5(api.TrafficSpec{Serving: "2", Rollback: back43}), api.TrafficSpec{Serving: "2", Rollback: back("5", "3")}, 0, ""},
+		{"to the serving version", "3 available, 4 available serving, 5 available", tries5(api.TrafficSpec{}), api.TrafficSpec{Rollback: back("5", "4"), RolledBack: []string{"5"}}, 0, ""},
+		{"what was excluded before stays excluded", "1 available, 3 available serving, 5 available, 6 declared", tries5(api.TrafficSpec{Rollback: back("6", "3")}), api.TrafficSpec{Rollback: back("6", "3"), RolledBack: []string{"5", "6"}}, 0, ""},
+		{"not to a version that leaves as soon as another is available", "3 loading, 4 available serving, 5 available", tries5(api.TrafficSpec{Rollback: back43}), api.TrafficSpec{Rollback: back("5", "3"), RolledBack: []string{"4", "5"}}, 0, ""},
+		{"not past a pinned version", "2 loading, 3 loading, 4 available serving, 5 available", tries5(api.TrafficSpec{Serving: "2", Rollback: back43}), api.TrafficSpec{Serving: "2", Rollback: back("5", "3"), RolledBack: []string{"4", "5"}}, 0, ""},
 		{"the version tried out was older", "5 available, 6 available serving", tries5(api.TrafficSpec{}), api.TrafficSpec{}, api.Conflict, "already serves"},
 	} {
 		t.Run(c.why, func(t *testing.T) {

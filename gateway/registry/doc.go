@@ -50,15 +50,16 @@
 // (Named), and versions with a label, because /v2/models/digits/versions/canary must answer. Being named does not make
 // a version answer for the model.
 //
-// A rollback {from: 4, to: 3} excludes all versions newer than 3 and not newer than 4 from every policy and every
-// label. A function, a pin or a rule that names an excluded version still gets it. The exclusion lasts as long as the
-// rollback is in the spec, also after it has ended, because "latest" must never bring the bad version back. Leaving it
-// in the spec costs nothing. Promoting 4, or anything newer, removes it; promoting an older version narrows it to what
-// is newer than that. The next rollback replaces it, and the excluded range grows only at its newer end: after {from:
-// 4, to: 3}, a rollback of 3 in favour of 2 is {from: 4, to: 2}, because {from: 3, to: 2} would admit 4 again. So a
-// version that was rolled back serves again only if it is named (a promotion, a pin, a rule), if a newer version has
-// taken over since, or if there is no other. Version 3 is wanted, and serves, until a version newer than 4 is available
-// and may serve.
+// A rollback {from: 4, to: 3} adds the declared versions newer than 3 and not newer than 4 to the set of versions that
+// were rolled back (rolled_back: ["4"]). The set is excluded from every policy and every label. A function, a pin or a
+// rule that names an excluded version still gets it. A version leaves the set only when it is promoted: "latest" must
+// never bring a bad version back, also not when a newer one has served since and fails. After a rollback of 4 in favour
+// of 3, a rollback of 3 in favour of 2 is {from: 4, to: 2} with the set 3 and 4. So a version that was rolled back
+// serves again only if it is named (a promotion, a pin, a rule), or if there is no other. Version 2 is wanted, and
+// serves, until a newer version that is not in the set is available and may serve.
+//
+// Specs of earlier gateways have no set. Their rollback excludes all versions newer than "to" and not newer than "from",
+// and the next promotion or rollback makes a set of it.
 //
 // If two versions cannot be loaded at the same time (transition: resources), some of these rules would load two without
 // need. There, a source that wants all its versions gets only its newest; a label does not keep a version loaded; a

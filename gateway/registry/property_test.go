@@ -41,6 +41,9 @@ func anyTraffic(t *rapid.T, names []string) api.TrafficSpec {
 	if from, to := maybe(t, "from", names), maybe(t, "to", names); from != "" && to != "" {
 		s.Rollback = &api.RollbackSpec{From: from, To: to}
 	}
+	if v := maybe(t, "rolled back", names); v != "" {
+		s.RolledBack = []string{v}
+	}
 	s.Labels = map[string]string{}
 	for _, l := range []string{labelStable, labelCanary} {
 		if v := maybe(t, l, names); v != "" {

@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -57,7 +56,7 @@ func (o *rollbackWorld) back(t *rapid.T, next api.TrafficSpec, err error, named 
 	if o.bad[went] && !named && went != o.t.Serving {
 		t.Fatalf("a rollback chose %s, which was rolled back:\n%s%+v", went, o, o.t)
 	}
-	o.clearBad(went)
+	delete(o.bad, went)
 	for _, v := range left {
 		if v != "" && newer(v, went) {
 			o.bad[v] = true
@@ -65,11 +64,6 @@ func (o *rollbackWorld) back(t *rapid.T, next api.TrafficSpec, err error, named 
 	}
 	o.t = next
 	return nil
-}
-
-// clearBad is for a version that was named or serves: it and older versions are no longer bad.
-func (o *rollbackWorld) clearBad(version string) {
-	maps.DeleteFunc(o.bad, func(v string, _ bool) bool { return !newer(v, version) })
 }
 
 func (o *rollbackWorld) promote(version string) error {
@@ -81,7 +75,7 @@ func (o *rollbackWorld) promote(version string) error {
 		version = triedVersion(&o.t, &o.m)
 	}
 	version, _ = Resolve(&o.t, o.names(), version)
-	o.clearBad(version)
+	delete(o.bad, version)
 	o.t = next
 	return nil
 }
@@ -132,14 +126,14 @@ func (o *rollbackWorld) decide(t *rapid.T) {
 		o.t.Versions = anyTraffic(t, o.names()).Versions
 	case 12:
 		if rapid.IntRange(0, 4).Draw(t, "clear") == 0 {
-			o.t.Rollback = nil
+			o.t.Rollback, o.t.RolledBack = nil, nil
 			clear(o.bad)
 		}
 	}
 }
 
 // TestRollbackHolds: whatever operators, sources and replicas do, a version that was rolled back is loaded and serves
-// again only if it is named, if a newer version was chosen since, or if there is no other.
+// again only if it is named, if it was promoted since, or if there is no other.
 func TestRollbackHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := &rollbackWorld{&randomWorld{world: newWorld(api.TrafficSpec{})}, map[string]bool{}}

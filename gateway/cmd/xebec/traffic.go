@@ -75,7 +75,7 @@ var clearable = map[string]func(*api.TrafficSpec){
 	"rollout":  func(t *api.TrafficSpec) { t.Rollout = nil },
 	"serving":  func(t *api.TrafficSpec) { t.Serving = "" },
 	"labels":   func(t *api.TrafficSpec) { t.Labels = nil },
-	"rollback": func(t *api.TrafficSpec) { t.Rollback = nil },
+	"rollback": func(t *api.TrafficSpec) { t.Rollback, t.RolledBack = nil, nil },
 	"versions": func(t *api.TrafficSpec) { t.Versions = api.VersionPolicy{} },
 }
 

@@ -124,12 +124,13 @@ func (p *page) traffic(indent int, t *api.TrafficStatus) {
 		p.field(indent, "Verdict", verdict)
 	}
 	if r := spec.Rollback; r != nil {
-		text := fmt.Sprintf("from %s to %s, until a version newer than %s may serve", r.From, r.To, r.From)
+		text := fmt.Sprintf("from %s to %s, until a newer version may serve that was not rolled back", r.From, r.To)
 		if r.Reason != "" {
 			text += ": " + p.c.cell(r.Reason)
 		}
 		p.field(indent, "Rolled back", text)
 	}
+	p.field(indent, "Kept out", strings.Join(spec.RolledBack, ", "))
 }
 
 // noReplica replaces the share of a version without replicas, whose queries go to other versions.

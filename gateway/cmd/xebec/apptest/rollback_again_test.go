@@ -2,6 +2,7 @@ package apptest
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
@@ -67,4 +68,13 @@ func TestRollbackAfterRollback(t *testing.T) {
 	g.stays("an older one promoted, and no more pinned", "3", "2", "3")
 	g.apply(version(good, "4"))
 	g.awaitServing("m@4")
+
+	// What was rolled back stays out although a newer version has served since.
+	g.must("traffic", "m", "--all")
+	g.awaitVersion("m@1", "the version to be loaded", func(m api.ModelStatus) bool { return m.Version.Phase == api.PhaseAvailable })
+	g.must("rollback", "m", "--wait")
+	g.stays("a newer one rolled back", "4", "2", "3", "4")
+	if text := g.must("describe", "model", "m@2"); !strings.Contains(text, "3, 4") {
+		t.Errorf("describe model does not show versions 3 and 4 as kept out:\n%s", text)
+	}
 }
