@@ -123,9 +123,10 @@ type Call struct {
 	// Identity is filled by the transport before it submits the call, so Settled can read it.
 	Identity Identity
 
-	to   Replier
-	flow Flow // nil: the answer has one part
-	sink Sink
+	to        Replier
+	flow      Flow // nil: the answer has one part
+	sink      Sink
+	rendering rendering
 }
 
 // Replier writes answers.
@@ -151,7 +152,7 @@ func (c *Call) Refused() bool {
 // Submit submits the request; to writes its answer. It is for transports: a dialect calls its Exchange's Submit. cork is that of a
 // goroutine that serves many connections, or nil.
 func (c *Call) Submit(to Replier, cork *query.Cork) {
-	c.to, c.flow, c.sink = to, nil, nil
+	c.to, c.flow, c.sink, c.rendering.defaults = to, nil, nil, nil
 	c.Identify(&c.Identity)
 	c.Request.SubmitCorked(cork)
 }
@@ -184,7 +185,7 @@ func Error(err error) *api.Error {
 
 // SLO reads the header Xebec-Slo-Ms, by which clients of any dialect set a request's latency objective. It returns 0
 // without the header.
-func SLO(x Exchange) (time.Duration, error) {
+func SLO(x interface{ Header(name string) []byte }) (time.Duration, error) {
 	v := x.Header("Xebec-Slo-Ms")
 	if len(v) == 0 {
 		return 0, nil

@@ -266,7 +266,7 @@ func TestMethods(t *testing.T) {
 		{"OPTIONS", "/nothing", 404, "", `{"error":"Query processing error"`},
 		{"GET", "/f/predict", 405, "OPTIONS, POST", `{"error":"Query processing error","cause":"GET is not a method of /f/predict: expected OPTIONS, POST","code":"unsupported","request_id":"`},
 		{"HEAD", "/f/predict", 405, "OPTIONS, POST", ""},
-		{"DELETE", "/v2/models/m/infer", 405, "OPTIONS, POST", `{"error":"DELETE is not a method of /v2/models/m/infer: expected OPTIONS, POST"}`},
+		{"DELETE", "/v2/models/m/infer", 405, "OPTIONS, POST", `{"error":"DELETE is not a method of /v2/models/m/infer: expected OPTIONS, POST","code":"unsupported"}`},
 		{"BREW", "/healthz", 405, "GET, HEAD, OPTIONS", `{"error":"Query processing error"`},
 	} {
 		resp, body := f.answerOf(c.method, c.path, "")

@@ -404,12 +404,12 @@ func TestErrorsOfTheEdge(t *testing.T) {
 		{"/v1/models/m:predict", 404, `{"error":"Query processing error"`},
 		{"/v2/models/m/infers", 404, `{"error":"no route /v2/models/m/infers`},
 		{"/v2x", 404, `{"error":"no route /v2x: expected /v2, /v2/health/`},
-		{"/v2/repository/index", 404, `{"error":"no route /v2/repository/index: the repository extension is not served; models are listed by GET /v1/models of the admin port, and by \"xebec get models\""}`},
+		{"/v2/repository/index", 404, `{"error":"no route /v2/repository/index: the repository extension is not served; models are listed by GET /v1/models of the admin port, and by \"xebec get models\""`},
 		{"/v2/repository/models/m/load", 404, `{"error":"no route /v2/repository/models/m/load: the repository extension is not served; `},
 		{"/f/predicts", 404, `{"error":"Query processing error","cause":"no route /f/predicts: functions are called by POST /{function}/predict"`},
 		{"/v2/models/m/stats", 404, `{"error":"no route /v2/models/m/stats: expected /v2, `},
 		{"/healthz", 405, `{"error":"Query processing error","cause":"POST is not a method of /healthz: expected GET, HEAD, OPTIONS","code":"unsupported","request_id":"`},
-		{"/v2", 405, `{"error":"POST is not a method of /v2: expected GET, HEAD, OPTIONS"}`},
+		{"/v2", 405, `{"error":"POST is not a method of /v2: expected GET, HEAD, OPTIONS","code":"unsupported"}`},
 	} {
 		status, header, body := f.post(c.path, "application/json", `{}`)
 		if status != c.status || !strings.HasPrefix(body, c.want) || header.Get("Content-Type") != "application/json" {

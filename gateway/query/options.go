@@ -58,6 +58,9 @@ func (r *Request) keepContext(context, salt []byte) {
 
 // SetMinConfidence replaces the function's MinConfidence.
 func (r *Request) SetMinConfidence(confidence float64) error {
+	if r.fn == nil {
+		return api.Errorf(api.InvalidArgument, "min_confidence: %s is a model: expected a function, which may have a default output to give instead", r.model.ID)
+	}
 	if confidence > 0 && r.fn.Default == nil {
 		return api.Errorf(api.InvalidArgument, "min_confidence: function %s has no default output to give instead", r.fn.Name)
 	}
@@ -72,6 +75,9 @@ func (r *Request) SetTTL(d api.Nanos) { r.ttl = min(d, api.Nanos(MaxSLO)) }
 // Restrict allows only these candidates, each given as name or name@version.
 func (r *Request) Restrict(models [][]byte) error {
 	fn := r.fn
+	if fn == nil {
+		return api.Errorf(api.InvalidArgument, "models: %s is a model itself: expected a function", r.model.ID)
+	}
 	for _, name := range models {
 		found := false
 		for i := range fn.Candidates {

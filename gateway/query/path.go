@@ -154,7 +154,14 @@ func (q *queryIDs) init() {
 	q.next.Store(rand.Uint64N(1 << sequenceBits))
 }
 
-// take returns the first of n consecutive ids.
-func (q *queryIDs) take(n int) uint64 { return q.next.Add(uint64(n)) - uint64(n) }
+// take returns the first of n consecutive sequence numbers, whose ids are consecutive too.
+func (q *queryIDs) take(n int) uint64 {
+	for {
+		end := q.next.Add(uint64(n))
+		if first := end - uint64(n); first>>sequenceBits == (end-1)>>sequenceBits {
+			return first
+		}
+	}
+}
 
 func (q *queryIDs) id(seq uint64) uint64 { return q.gateway | seq&(1<<sequenceBits-1) }

@@ -38,7 +38,7 @@ func TestInferRoundTrip(t *testing.T) {
 		}
 	}
 	out := []api.Value{{Data: []byte("hi")}, {Data: make([]byte, 16), Dims: []int64{2}}}
-	answer, n, err := oip.AppendResponse(nil, "m", "1", &req, &sig, 1, func(_, k int) *api.Value { return &out[k] })
+	answer, n, err := oip.AppendResponse(nil, "m", "1", nil, &req, &sig, 1, func(_, k int) *api.Value { return &out[k] })
 	if err != nil {
 		t.Fatal(err)
 	}

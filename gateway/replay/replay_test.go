@@ -240,7 +240,7 @@ func (g *adder) infer(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	}
 	_, sum := g.add(numbers)
 	out := api.Value{Data: float32s(sum)}
-	answer, n, err := oip.AppendResponse(nil, "adder", "2", &req, &sig, 1, func(int, int) *api.Value { return &out })
+	answer, n, err := oip.AppendResponse(nil, "adder", "2", nil, &req, &sig, 1, func(int, int) *api.Value { return &out })
 	if err != nil {
 		t.Error(err)
 	}

@@ -7,14 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
-	"github.com/xebec-serving/xebec/gateway/query"
 )
-
-// rendering is what a call keeps for its answers.
-type rendering struct {
-	json     tensorjson.Reader
-	defaults []api.Value // of the function; empty: not read
-}
 
 // outputs presents the outputs of a call to the codec.
 type outputs struct{ c *call }
@@ -22,21 +15,15 @@ type outputs struct{ c *call }
 func (o outputs) Len() int { return o.c.Len() }
 
 func (o outputs) At(i, s int) *api.Value {
-	if q := o.c.Query(i); q.Code == api.OK {
-		return &q.Outputs[s]
-	}
-	return &o.c.defaults[s]
+	values, _ := o.c.Outputs(i) // Settled has seen that there are some
+	return &values[s]
 }
 
 // Settled renders the block of outputs, or the error of the first query that has none.
 func (c *call) Settled() api.Code {
 	code := c.Code()
-	c.defaults = c.defaults[:0]
-	for i := range c.Len() {
+	if i := c.Failed(); i >= 0 {
 		q := c.Query(i)
-		if q.Code == api.OK || len(c.defaults) > 0 && q.Code != api.InvalidInput || c.readDefault(q) {
-			continue
-		}
 		c.fail(i, q.Code, q.Reason())
 		return code
 	}
@@ -61,34 +48,6 @@ func (c *call) Settled() api.Code {
 
 // maxAnswer is more than the outputs of a batch may have.
 const maxAnswer = 1 << 30
-
-// readDefault makes the function's default the outputs of a query that has none, and reports whether there is one. A caller whose input is wrong
-// is told so.
-func (c *call) readDefault(q *query.Query) bool {
-	fn := c.Function()
-	if fn == nil || fn.Default == nil || q.Code == api.InvalidInput {
-		return false
-	}
-	specs := c.Model().Signature.Outputs
-	values := make([]api.Value, len(specs))
-	c.json.Reset(fn.Default)
-	var err error
-	if len(specs) == 1 {
-		err = c.json.Value(&values[0], &specs[0])
-	} else {
-		err = c.json.Members(func(name []byte) error {
-			if i := tensorjson.Find(specs, name, 0); i >= 0 {
-				return c.json.Value(&values[i], &specs[i])
-			}
-			return c.json.Skip()
-		})
-	}
-	if err != nil {
-		return false // judged when the function was declared
-	}
-	c.defaults = values
-	return true
-}
 
 // fail renders an error.
 func (c *call) fail(i int, code api.Code, reason string) {

@@ -64,7 +64,7 @@ type call struct {
 	inputs  *wire.Schema
 	outputs *wire.Schema
 	reader  wire.Reader
-	rendering
+	json    tensorjson.Reader
 }
 
 // Released returns the call to its pool.

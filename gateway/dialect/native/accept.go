@@ -7,7 +7,6 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
-	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
@@ -139,7 +138,7 @@ func (c *call) renderRaw() bool {
 	switch {
 	case !isDefault:
 		data = q.Outputs[0].Data
-	case c.defaults(q):
+	case c.Defaults(q):
 		c.reader.Reset(c.Function().Default)
 		if c.reader.Value(&c.fallback, spec) != nil {
 			return false // judged when the function was declared
@@ -160,7 +159,7 @@ func (c *call) renderRaw() bool {
 	confidence := q.Confidence
 	if isDefault {
 		at = len(c.notes)
-		c.notes = c.appendExplanation(c.notes, q)
+		c.notes = c.AppendExplanation(c.notes, q)
 		c.note("Xebec-Default-Explanation", at)
 		if q.Code != api.LowConfidence {
 			confidence = 0
@@ -195,17 +194,6 @@ func (c *call) noteModels(name string, set selection.Set) {
 		c.notes = append(c.notes, c.Candidate(rest.First()).Ref()...)
 	}
 	c.note(name, at)
-}
-
-// appendExplanation says why a query has the default.
-func (c *call) appendExplanation(out []byte, q *query.Query) []byte {
-	if q.Code != api.LowConfidence {
-		return append(out, q.Code.Reason()...)
-	}
-	out = append(out, "confidence "...)
-	out = strconv.AppendFloat(out, q.Confidence, 'f', 2, 64)
-	out = append(out, " below "...)
-	return strconv.AppendFloat(out, c.MinConfidence(), 'f', 2, 64)
 }
 
 // rawAnswer is what a call keeps for answers that are not JSON.

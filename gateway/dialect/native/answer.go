@@ -28,7 +28,7 @@ func (c *call) settled() api.Code {
 	}
 	failed := 0
 	for i := range n {
-		if q := c.Query(i); q.Code != api.OK && !c.defaults(q) {
+		if q := c.Query(i); q.Code != api.OK && !c.Defaults(q) {
 			failed++
 		}
 	}
@@ -69,13 +69,13 @@ func (c *call) appendPrediction(out []byte, q *query.Query) []byte {
 		out = append(out, `,"default":false,"confidence":`...)
 		out = appendConfidence(out, q.Confidence)
 		return append(c.appendParts(out, q), '}')
-	case c.defaults(q):
+	case c.Defaults(q):
 		out = append(out, `{"query_id":`...)
 		out = strconv.AppendUint(out, q.ID, 10)
 		out = append(out, `,"output":`...)
 		out = append(out, fn.Default...)
 		out = append(out, `,"default":true,"default_explanation":"`...)
-		out = c.appendExplanation(out, q)
+		out = c.AppendExplanation(out, q)
 		if q.Code == api.LowConfidence {
 			out = append(out, `","confidence":`...)
 			out = appendConfidence(out, q.Confidence)
@@ -100,11 +100,6 @@ func (c *call) appendPrediction(out []byte, q *query.Query) []byte {
 		out = tensorjson.AppendString(out, id)
 	}
 	return append(out, '}')
-}
-
-// defaults reports whether a query without an output gets the function's default. A caller whose input is wrong is told so.
-func (c *call) defaults(q *query.Query) bool {
-	return c.Function().Default != nil && q.Code != api.InvalidInput
 }
 
 // appendConfidence writes 1 if no confidence was computed: one model agrees with itself.

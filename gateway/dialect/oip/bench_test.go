@@ -44,7 +44,7 @@ func BenchmarkAppendResponse(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		var err error
-		if body, _, err = AppendResponse(body[:0], "m", "1", req, fixed, 1, out); err != nil {
+		if body, _, err = AppendResponse(body[:0], "m", "1", nil, req, fixed, 1, out); err != nil {
 			b.Fatal(err)
 		}
 	}

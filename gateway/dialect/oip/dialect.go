@@ -1,6 +1,7 @@
 package oip
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 	"github.com/xebec-serving/xebec/gateway/query"
 )
 
@@ -47,7 +49,9 @@ func (d Dialect) Routes(p *query.Path) []dialect.Route {
 }
 
 // AppendError appends the protocol's error object.
-func (Dialect) AppendError(dst []byte, e *api.Error) []byte { return AppendError(dst, e.Message) }
+func (Dialect) AppendError(dst []byte, e *api.Error) []byte {
+	return AppendError(dst, e.Code, e.Message)
+}
 
 // NoRoute says which paths there are. Clients of other servers list models by the repository extension, and load and unload them.
 func (Dialect) NoRoute(path string) string {
@@ -71,11 +75,14 @@ type call struct {
 	parsed  Request
 	id      []byte // memory of parsed.ID
 	length  []byte // memory for the header field with the JSON's length
+
+	appendFacts func([]byte) []byte // made once, so that answers allocate nothing
 }
 
 func (s *service) newCall() *call {
 	c := &call{service: s}
 	c.Init(s.path, c)
+	c.appendFacts = c.AppendFacts
 	return c
 }
 
@@ -87,12 +94,13 @@ func (s *service) infer(x dialect.Exchange) {
 	c := s.calls.Get().(*call)
 	c.Open()
 	defer c.Request.Abandon()
-	slo, jsonLen, err := c.address(x)
+	jsonLen, err := c.address(x)
 	if err != nil {
 		c.Drop()
 		dialect.Fail(x, s.dialect, err)
 		return
 	}
+	c.parsed.Function = c.Function() != nil
 	if err := c.parsed.Parse(x.Body(), jsonLen, &c.Model().Signature, c, s.path.MaxBatch()); err != nil {
 		c.Refuse()
 		dialect.Fail(x, s.dialect, err)
@@ -102,75 +110,72 @@ func (s *service) infer(x dialect.Exchange) {
 		c.id = append(c.id[:0], c.parsed.ID...)
 		c.parsed.ID = c.id
 	}
-	if err := c.passOptions(x.Header("Xebec-Context")); err != nil {
+	if err := c.applyOptions(x); err != nil {
 		c.Refuse()
 		dialect.Fail(x, s.dialect, err)
 		return
 	}
-	switch micros := c.parsed.TimeoutMicros; {
-	case slo > 0:
-		c.Within(slo)
-	case micros > 0:
-		c.Within(time.Duration(min(micros, query.MaxSLO.Microseconds())) * time.Microsecond)
-	}
 	x.Submit(&c.Call)
 }
 
-// passOptions passes the request's parameters on, if there are some that are not the protocol's own, and its context: the
-// header's, or else the sequence's name.
-func (c *call) passOptions(context []byte) error {
-	if len(context) == 0 {
-		context = c.parsed.Sequence
+// applyOptions sets the request's options. A sequence is a context, and timeout is a deadline, if the request does not name these itself.
+func (c *call) applyOptions(x dialect.Exchange) error {
+	o := &c.parsed.Options
+	if err := o.Headers(x); err != nil {
+		return err
 	}
-	if len(c.parsed.Parameters)+len(context) == 0 {
-		return nil
+	if !o.HasContext() && len(c.parsed.Sequence) > 0 {
+		o.SetContext(c.parsed.Sequence)
 	}
-	if len(c.parsed.Parameters) > 0 {
-		if err := c.SetParameters(c.parsed.Parameters); err != nil {
-			return err
-		}
+	if micros := c.parsed.TimeoutMicros; micros > 0 && !o.HasSLO() {
+		c.Within(time.Duration(min(micros, query.MaxSLO.Microseconds())) * time.Microsecond)
 	}
-	return c.SetContext(context, nil)
+	return o.Apply(&c.Request)
 }
 
-// address finds the model, and reads the headers.
-func (c *call) address(x dialect.Exchange) (slo time.Duration, jsonLen int, err error) {
-	if err := c.AskModel(x.Param("model"), x.Param("version")); err != nil {
-		return 0, 0, err
-	}
-	if slo, err = dialect.SLO(x); err != nil {
-		return 0, 0, err
+// address finds the function or model, and reads the length of the JSON.
+func (c *call) address(x dialect.Exchange) (jsonLen int, err error) {
+	if err := c.AskNamed(x.Param("model"), x.Param("version")); err != nil {
+		return 0, err
 	}
 	v := x.Header(jsonLength)
 	if len(v) == 0 {
-		return slo, WholeBody, nil
+		return WholeBody, nil
 	}
 	body := len(x.Body())
 	if jsonLen, err = strconv.Atoi(string(v)); err != nil || jsonLen < 0 || jsonLen > body {
-		return 0, 0, api.Errorf(api.InvalidArgument, "header %s: %q is not a length within the body of %d bytes", jsonLength, v, body)
+		return 0, api.Errorf(api.InvalidArgument, "header %s: %q is not a length within the body of %d bytes", jsonLength, v, body)
 	}
-	return slo, jsonLen, nil
+	return jsonLen, nil
 }
 
-// Settled renders the protocol's answer. The queries of a request share one tensor, so if one query has no output the
+// Settled renders the protocol's answer. The queries of a request share one tensor, so if one query has neither an output nor a default the
 // request fails.
 func (c *call) Settled() api.Code {
 	a, code := &c.Answer, c.Code()
 	if c.Refused() {
 		return code
 	}
-	a.Reset(code.HTTPStatus())
-	if code != api.OK {
-		a.RetryAfter(c.RetryAfter())
-		a.Body = AppendError(a.Body, c.Reason())
+	if i := c.Failed(); i >= 0 {
+		q := c.Query(i)
+		if a.Reset(q.Code.HTTPStatus()); a.Status == 503 {
+			a.RetryAfter(c.RetryAfter())
+		}
+		a.Body = AppendError(a.Body, q.Code, q.Reason())
 		return code
 	}
+	a.Reset(200)
 	m := c.Model()
-	body, jsonLen, err := AppendResponse(a.Body, m.ID.Name, m.ID.Version, &c.parsed, &m.Signature, c.Len(), c.output)
+	name, version := m.ID.Name, m.ID.Version
+	var facts func([]byte) []byte
+	if fn := c.Function(); fn != nil {
+		name, version, facts = fn.Name, "", c.appendFacts
+	}
+	body, jsonLen, err := AppendResponse(a.Body, name, version, facts, &c.parsed, &m.Signature, c.Len(), c.output)
 	if err != nil {
 		e := dialect.Error(err)
 		a.Reset(e.Code.HTTPStatus())
-		a.Body = AppendError(a.Body, e.Message)
+		a.Body = AppendError(a.Body, e.Code, e.Message)
 		return e.Code
 	}
 	a.Body = body
@@ -182,29 +187,55 @@ func (c *call) Settled() api.Code {
 	return code
 }
 
-func (c *call) output(query, tensor int) *api.Value { return &c.Query(query).Outputs[tensor] }
+func (c *call) output(query, tensor int) *api.Value {
+	values, _ := c.Outputs(query) // Settled has seen that there are some
+	return &values[tensor]
+}
 
 func (s *service) serverMetadata(x dialect.Exchange) {
 	x.Answer(&dialect.Answer{Status: 200, ContentType: dialect.JSON, Body: AppendServerMetadata(nil, "xebec", s.dialect.Version, extensions)})
 }
 
 func (s *service) modelMetadata(x dialect.Exchange) {
-	m, err := s.path.Model(x.Param("model"), x.Param("version"))
+	n, err := s.path.Named(x.Param("model"), x.Param("version"))
 	if err != nil {
 		dialect.Fail(x, s.dialect, err)
 		return
 	}
-	x.Answer(&dialect.Answer{Status: 200, ContentType: dialect.JSON, Body: AppendModelMetadata(nil, m.ID.Name, s.path.Versions(m.ID.Name), "xebec", &m.Signature)})
+	var versions []string // functions have none
+	if n.Function == nil {
+		versions = s.path.Versions(n.Model.ID.Name)
+	}
+	x.Answer(&dialect.Answer{Status: 200, ContentType: dialect.JSON, Body: AppendModelMetadata(nil, n.Name, versions, "xebec", &n.Model.Signature)})
 }
 
+// modelReady answers with the protocol's document, and says why a model is not ready.
 func (s *service) modelReady(x dialect.Exchange) {
-	m, err := s.path.Model(x.Param("model"), x.Param("version"))
-	if err == nil && !m.Available() {
-		err = api.Errorf(api.Unavailable, "model %s has no replica that is ready", m.ID)
-	}
+	n, err := s.path.Named(x.Param("model"), x.Param("version"))
 	if err != nil {
 		dialect.Fail(x, s.dialect, err)
 		return
 	}
-	x.Answer(&dialect.Answer{Status: 200})
+	var a dialect.Answer
+	ready := n.Available()
+	if a.Reset(200); !ready {
+		a.Reset(503)
+	}
+	a.Body = append(tensorjson.AppendString(append(a.Body, `{"name":`...), n.Name), `,"ready":`...)
+	a.Body = strconv.AppendBool(a.Body, ready)
+	switch {
+	case ready:
+	case n.Function != nil:
+		a.Body = appendNotReady(a.Body, fmt.Sprintf("no model of the function %s has a replica that is ready", n.Name))
+	default:
+		a.Body = appendNotReady(a.Body, fmt.Sprintf("model %s has no replica that is ready", n.Model.ID))
+	}
+	a.Body = append(a.Body, '}')
+	x.Answer(&a)
+}
+
+func appendNotReady(dst []byte, why string) []byte {
+	dst = append(dst, `,"error":`...)
+	dst = tensorjson.AppendString(dst, why)
+	return append(append(append(dst, `,"code":"`...), api.Unavailable.String()...), '"')
 }

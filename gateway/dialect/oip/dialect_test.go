@@ -20,6 +20,7 @@ import (
 // fixture is the dialect over a path with one model, "m@1".
 type fixture struct {
 	t     *testing.T
+	path  *query.Path
 	local *dialect.Local
 	model *query.Model
 	ready bool
@@ -34,7 +35,7 @@ func serve(t *testing.T, submit func(it *scheduler.Item)) *fixture {
 	p.Publish(&query.Table{
 		Models: map[string]*query.Model{"m": m}, Versions: map[api.ModelID]*query.Model{m.ID: m, {Name: "m", Version: "stable"}: m},
 	})
-	f := &fixture{t: t, model: m, ready: true}
+	f := &fixture{t: t, path: p, model: m, ready: true}
 	f.local = dialect.NewLocal(p, Dialect{Version: "7", Ready: func() (bool, string) { return f.ready, "it \"sleeps\"" }})
 	t.Cleanup(func() {
 		if n := p.Open(); n != 0 {
@@ -127,13 +128,13 @@ func TestErrors(t *testing.T) {
 		status     int
 		want       string
 	}{
-		{"/v2/models/x/infer", `{}`, nil, 404, `{"error":"no model \"x\""}`},
-		{"/v2/models/m/versions/9/infer", `{}`, nil, 404, `{"error":"no model \"m@9\""}`},
+		{"/v2/models/x/infer", `{}`, nil, 404, `{"error":"no function or model \"x\": ` + "`xebec get functions` and `xebec get models`" + ` list those that exist","code":"not_found"}`},
+		{"/v2/models/m/versions/9/infer", `{}`, nil, 404, `{"error":"no model \"m@9\"","code":"not_found"}`},
 		{infer, `{"inputs":3}`, nil, 400, ""},
 		{infer, `{}`, []string{"Xebec-Slo-Ms", "x"}, 400, ""},
-		{infer, `{}`, []string{jsonLength, "3"}, 400, `{"error":"header Inference-Header-Content-Length: \"3\" is not a length within the body of 2 bytes"}`},
-		{infer, `{"inputs":[` + twoRows + `]}`, nil, 503, `{"error":"` + api.Overloaded.Reason() + `"}`},
-		{"/v2/none", ``, nil, 404, `{"error":"no route POST /v2/none"}`},
+		{infer, `{}`, []string{jsonLength, "3"}, 400, `{"error":"header Inference-Header-Content-Length: \"3\" is not a length within the body of 2 bytes","code":"invalid_argument"}`},
+		{infer, `{"inputs":[` + twoRows + `]}`, nil, 503, `{"error":"` + api.Overloaded.Reason() + `","code":"overloaded"}`},
+		{"/v2/none", ``, nil, 404, `{"error":"no route POST /v2/none","code":"not_found"}`},
 	} {
 		a := f.do("POST", c.path, c.body, c.header...)
 		if a.Status != c.status || !strings.HasPrefix(string(a.Body), `{"error":"`) || c.want != "" && string(a.Body) != c.want {
@@ -180,12 +181,12 @@ func TestDocuments(t *testing.T) {
 	get("/v2/health/ready", 503, `{"ready":false,"reason":"it \"sleeps\""}`)
 	get("/v2/models/m", 200, metadata)
 	get("/v2/models/m/versions/stable", 200, metadata)
-	get("/v2/models/x", 404, `{"error":"no model \"x\""}`)
-	get("/v2/models/m/ready", 200, ``)
+	get("/v2/models/x", 404, `{"error":"no function or model \"x\": `+"`xebec get functions` and `xebec get models`"+` list those that exist","code":"not_found"}`)
+	get("/v2/models/m/ready", 200, `{"name":"m","ready":true}`)
 	f.model.Ready.Store(0)
-	get("/v2/models/m/ready", 503, `{"error":"model m@1 has no replica that is ready"}`)
+	get("/v2/models/m/ready", 503, `{"name":"m","ready":false,"error":"model m@1 has no replica that is ready","code":"unavailable"}`)
 	f.model.Asleep.Store(true)
-	get("/v2/models/m/versions/1/ready", 200, ``)
+	get("/v2/models/m/versions/1/ready", 200, `{"name":"m","ready":true}`)
 	f.model.Closed.Store(true)
-	get("/v2/models/m/ready", 503, `{"error":"model m@1 has no replica that is ready"}`)
+	get("/v2/models/m/ready", 503, `{"name":"m","ready":false,"error":"model m@1 has no replica that is ready","code":"unavailable"}`)
 }

@@ -1,5 +1,12 @@
 // Package oip is the dialect of the Open Inference Protocol, version 2, over REST, with its binary tensor extension: routes that address
-// models, and the codec of infer requests, infer responses, metadata and errors.
+// models and functions, and the codec of infer requests, infer responses, metadata and errors.
+//
+// # Functions
+//
+// A function is a model without versions. If a model has the same name, the function is meant, and name@version is the model. What an answer of a
+// function says beside its outputs (query_id, default, confidence, models and more: [dialect.Call.Facts]) is in the answer's parameters; what a request
+// may ask (context, slo_ms, min_confidence, models and more: [dialect.Options]) is in the request's parameters or in header fields. All other
+// parameters that are not the protocol's go to the model.
 //
 // # Queries
 //
@@ -9,7 +16,8 @@
 // query, and its outputs have no leading dimension either. Mixtures are refused. All queries of a request have the same
 // dimensions. So must their outputs, because one tensor holds them.
 //
-// A model has no default output. A request's deadline is its header Xebec-Slo-Ms, else its parameter timeout, else 30 s.
+// A query of a function that has no prediction has the function's default, if there is one; a model has none. A request with a query that has neither
+// fails. The deadline is the header Xebec-Slo-Ms, else the parameter slo_ms, else the parameter timeout, else that of the function, or 30 s for a model.
 //
 // # Data
 //

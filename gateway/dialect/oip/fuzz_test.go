@@ -54,7 +54,7 @@ func FuzzParse(f *testing.F) {
 		for i := range sig.Inputs {
 			q.Outputs = append(q.Outputs, Output{Index: i, Binary: true})
 		}
-		answered, n, err := AppendResponse(nil, "m", "", q, mirror, q.Queries, func(query, tensor int) *api.Value { return &rows[query][tensor] })
+		answered, n, err := AppendResponse(nil, "m", "", nil, q, mirror, q.Queries, func(query, tensor int) *api.Value { return &rows[query][tensor] })
 		if err != nil {
 			t.Fatalf("%q: %v", body, err)
 		}

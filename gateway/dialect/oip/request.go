@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 )
 
@@ -30,8 +31,10 @@ type Request struct {
 	Batched bool
 	// Outputs are the outputs of the response, in order: the requested ones, or all of the signature.
 	Outputs []Output
-	// Parameters is the object "parameters" as it was sent, if it has members that are not the protocol's; else empty.
-	Parameters []byte
+	// Function says that the request addresses a function, which has more options. It is set before Parse.
+	Function bool
+	// Options are those of the request's parameters. Its Parameters are the members that are neither the protocol's nor options.
+	Options dialect.Options
 	// Sequence is the parameter sequence_id, a string or an integer as it is written, which names the request's context; nil: there is none.
 	Sequence []byte
 	// TimeoutMicros is the request parameter "timeout", 0 if it is absent.
@@ -72,7 +75,8 @@ const (
 // of more than maxQueries queries is refused before any is taken. After an error, which is an *api.Error, the result is
 // not valid, and the caller reclaims what the sink has returned.
 func (q *Request) Parse(body []byte, jsonLen int, sig *api.Signature, sink tensorjson.Sink, maxQueries int) error {
-	q.ID, q.Queries, q.Batched, q.Outputs, q.TimeoutMicros, q.Parameters, q.Sequence = nil, 0, false, q.Outputs[:0], 0, nil, nil
+	q.ID, q.Queries, q.Batched, q.Outputs, q.TimeoutMicros, q.Sequence = nil, 0, false, q.Outputs[:0], 0, nil
+	q.Options.Begin(q.Function)
 	q.sig, q.sink, q.limit = sig, sink, maxQueries
 	q.rows, q.tensors, q.first, q.seen, q.members = q.rows[:0], q.tensors[:0], "", tensorjson.Seen{}, 0
 	q.hasHeader, q.binaryDefault, q.binaryChosen = jsonLen != WholeBody, false, tensorjson.Seen{}
@@ -139,41 +143,49 @@ func once(r *tensorjson.Reader, seen *member, bit member, name string) error {
 }
 
 func (q *Request) requestParameters() error {
-	r, others := &q.r, false
-	start := r.Pos()
-	err := parameters(r, func(name []byte) (err error) {
+	r := &q.r
+	return parameters(r, func(name []byte) (err error) {
 		switch string(name) {
 		case "binary_data_output":
 			r.Push("binary_data_output")
 			q.binaryDefault, err = r.Bool()
 			r.Pop()
+			return err
 		case "timeout":
 			r.Push("timeout")
 			if q.TimeoutMicros, err = r.Int64(); err == nil && q.TimeoutMicros < 0 {
 				err = r.Errorf("expected microseconds, 0 or more, found %d", q.TimeoutMicros)
 			}
 			r.Pop()
+			return err
+		}
+		if taken, err := q.Options.Member(name, r); taken {
+			return err
+		}
+		r.Peek()
+		start := r.Pos()
+		switch string(name) {
 		case "sequence_id":
-			others = true // models may ask for it
 			r.Push("sequence_id")
 			if q.Sequence, err = r.StringOrInteger(); string(q.Sequence) == "0" {
 				q.Sequence = nil // none, as in Triton's extension of the protocol
 			}
 			r.Pop()
+		case "priority": // no model has priority levels: deadlines order the queries
+			r.Push("priority")
+			var n int64
+			if n, err = r.Int64(); err == nil && n < 0 {
+				err = r.Errorf("expected 0 or more, found %d", n)
+			}
+			r.Pop()
 		default:
-			others = true // the protocol leaves them to servers
-			err = r.Skip()
+			err = r.Skip() // the protocol leaves the others to servers
+		}
+		if err == nil {
+			q.Options.Pass(name, r.Text(start))
 		}
 		return err
 	})
-	if err != nil || !others {
-		return err
-	}
-	end := r.Pos()
-	r.Seek(start)
-	q.Parameters, err = r.RawObject()
-	r.Seek(end)
-	return err
 }
 
 // parameters reads the member "parameters", which may be null, and calls parameter to read the value of each.

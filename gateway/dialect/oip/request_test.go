@@ -193,8 +193,8 @@ func TestParseOutputs(t *testing.T) {
 	}
 	for text, want := range map[string]string{`7`: "7", `"7"`: "7", `"user \u00fc"`: "user ü", `0`: "", `""`: "", `18446744073709551615`: "18446744073709551615"} {
 		q, _, err := parse(`{"parameters":{"sequence_id":`+text+`},`+inputs+`}`, WholeBody, fixed)
-		if err != nil || string(q.Sequence) != want || !strings.Contains(string(q.Parameters), "sequence_id") {
-			t.Errorf("sequence_id %s is read as %q with parameters %s (%v)", text, q.Sequence, q.Parameters, err)
+		if err != nil || string(q.Sequence) != want || !strings.Contains(string(q.Options.Parameters), "sequence_id") {
+			t.Errorf("sequence_id %s is read as %q with parameters %s (%v)", text, q.Sequence, q.Options.Parameters, err)
 		}
 	}
 	for _, text := range []string{`1.5`, `true`, `[1]`, `null`} {

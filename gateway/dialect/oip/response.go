@@ -10,14 +10,14 @@ import (
 )
 
 // AppendResponse appends the answer to req, whose n queries have the outputs output(query, index in the signature).
-// jsonLen is 0 if the answer is only JSON. Otherwise it is the length of the JSON, which the caller sends as
+// facts appends the members of the answer's parameters; nil: it has none. jsonLen is 0 if the answer is only JSON. Otherwise it is the length of the JSON, which the caller sends as
 // Inference-Header-Content-Length, and binary data follow the JSON. Data in JSON are flat: floats have the fewest digits
 // that read back exactly, NaN and the infinities are null, BYTES are strings.
 //
 // Outputs of different dimensions do not fit one tensor, and BYTES that are not UTF-8 do not fit JSON. Both are an
 // *api.Error with code InvalidArgument that says what to request instead. On an error the returned body is dst,
 // unchanged.
-func AppendResponse(dst []byte, model, version string, req *Request, sig *api.Signature, n int, output func(query, tensor int) *api.Value) (body []byte, jsonLen int, err error) {
+func AppendResponse(dst []byte, model, version string, facts func([]byte) []byte, req *Request, sig *api.Signature, n int, output func(query, tensor int) *api.Value) (body []byte, jsonLen int, err error) {
 	if n < 1 || !req.Batched && n != 1 {
 		return dst, 0, api.Errorf(api.Internal, "an answer of %d queries to a request of %d", n, req.Queries)
 	}
@@ -31,6 +31,10 @@ func AppendResponse(dst []byte, model, version string, req *Request, sig *api.Si
 	if req.ID != nil {
 		body = append(body, `,"id":`...)
 		body = tensorjson.AppendString(body, req.ID)
+	}
+	if facts != nil {
+		body = append(body, `,"parameters":{`...)
+		body = append(facts(body), '}')
 	}
 	body = append(body, `,"outputs":[`...)
 	anyBinary := false
@@ -258,9 +262,11 @@ func appendStrings(dst []byte, list []string) []byte {
 	return append(dst, ']')
 }
 
-// AppendError appends the protocol's error object.
-func AppendError(dst []byte, msg string) []byte {
+// AppendError appends the protocol's error object, with our code.
+func AppendError(dst []byte, code api.Code, msg string) []byte {
 	dst = append(dst, `{"error":`...)
 	dst = tensorjson.AppendString(dst, msg)
-	return append(dst, '}')
+	dst = append(dst, `,"code":"`...)
+	dst = append(dst, code.String()...)
+	return append(dst, `"}`...)
 }

@@ -52,7 +52,7 @@ func TestAppendResponse(t *testing.T) {
 			`{"model_name":"m","outputs":[{"name":"label","datatype":"INT64","shape":[],"data":[7]},{"name":"p","datatype":"FP32","shape":[2],"data":[0.5,0.1]}]}`, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			body, jsonLen, err := AppendResponse([]byte("before"), "m", c.version, &c.req, fixed, c.n, answer(rows))
+			body, jsonLen, err := AppendResponse([]byte("before"), "m", c.version, nil, &c.req, fixed, c.n, answer(rows))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestAppendResponse(t *testing.T) {
 				t.Errorf("length of the JSON %d, want %d\n%s", jsonLen, wantLen, diff)
 			}
 			out := answer(rows)
-			if n := testing.AllocsPerRun(20, func() { body, _, _ = AppendResponse(body[:0], "m", c.version, &c.req, fixed, c.n, out) }); n != 0 {
+			if n := testing.AllocsPerRun(20, func() { body, _, _ = AppendResponse(body[:0], "m", c.version, nil, &c.req, fixed, c.n, out) }); n != 0 {
 				t.Errorf("%v allocations", n)
 			}
 		})
@@ -91,7 +91,7 @@ func TestAppendResponseErrors(t *testing.T) {
 		{"two answers to one", Request{Outputs: []Output{{0, false}}}, []row{{{Data: int64s(1)}}, {{Data: int64s(1)}}}, api.Internal, `an answer of 2 queries to a request of 0`},
 		{"none", p, nil, api.Internal, `an answer of 0 queries to a request of 0`},
 	} {
-		body, jsonLen, err := AppendResponse([]byte("x"), "m", "", &c.req, fixed, len(c.rows), answer(c.rows))
+		body, jsonLen, err := AppendResponse([]byte("x"), "m", "", nil, &c.req, fixed, len(c.rows), answer(c.rows))
 		var e *api.Error
 		if !errors.As(err, &e) || e.Code != c.code || e.Message != c.want || string(body) != "x" || jsonLen != 0 {
 			t.Errorf("%s: got %q %d %v, want %s", c.name, body, jsonLen, err, c.want)
@@ -100,7 +100,7 @@ func TestAppendResponseErrors(t *testing.T) {
 	list := &api.Signature{Outputs: []api.TensorSpec{{Name: "l", DType: api.Bytes, Shape: []int64{-1}}}}
 	for _, data := range [][]byte{elements("a"), elements("a", "b", "c"), {1, 2, 3}, {255, 255, 255, 255, 0, 0, 0, 0}} {
 		rows := []row{{{Data: data, Dims: []int64{2}}}}
-		if _, _, err := AppendResponse(nil, "m", "", &Request{Batched: true, Outputs: []Output{{0, true}}}, list, 1, answer(rows)); err == nil {
+		if _, _, err := AppendResponse(nil, "m", "", nil, &Request{Batched: true, Outputs: []Output{{0, true}}}, list, 1, answer(rows)); err == nil {
 			t.Errorf("%v was taken for two elements", data)
 		}
 	}
@@ -136,7 +136,7 @@ func TestRoundTrip(t *testing.T) {
 				rows[q] = append(rows[q], drawValue(t, s, dims, o.Binary))
 			}
 		}
-		body, jsonLen, err := AppendResponse(nil, "m", "1", &req, &sig, len(rows), answer(rows))
+		body, jsonLen, err := AppendResponse(nil, "m", "1", nil, &req, &sig, len(rows), answer(rows))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,13 +197,13 @@ func TestMetadata(t *testing.T) {
 				`"outputs":[{"name":"label","datatype":"INT64","shape":[-1]},{"name":"p","datatype":"FP32","shape":[-1,-1]},{"name":"text","datatype":"BYTES","shape":[-1]}]}`},
 		{string(AppendModelMetadata(nil, "m", nil, "", &api.Signature{})), `{"name":"m","versions":[],"platform":"","inputs":[],"outputs":[]}`},
 		{string(AppendServerMetadata(nil, "xebec", "0.1.0", []string{"binary_tensor_data"})), `{"name":"xebec","version":"0.1.0","extensions":["binary_tensor_data"]}`},
-		{string(AppendError(nil, "no \"such\"\nmodel")), `{"error":"no \"such\"\nmodel"}`},
+		{string(AppendError(nil, api.NotFound, "no \"such\"\nmodel")), `{"error":"no \"such\"\nmodel","code":"not_found"}`},
 	} {
 		if c.got != c.want || !json.Valid([]byte(c.got)) {
 			t.Errorf("got %s, want %s", c.got, c.want)
 		}
 	}
-	if got := string(AppendError(nil, "\xff\x00")); !strings.Contains(got, "\ufffd") || !json.Valid([]byte(got)) {
+	if got := string(AppendError(nil, api.NotFound, "\xff\x00")); !strings.Contains(got, "\ufffd") || !json.Valid([]byte(got)) {
 		t.Errorf("got %s", got)
 	}
 }

@@ -427,6 +427,9 @@ func (r *Reader) RawObject() ([]byte, error) {
 	return r.body[start:r.pos:r.pos], nil
 }
 
+// Text returns the bytes from start to the reader's position, which alias the body.
+func (r *Reader) Text(start int) []byte { return r.body[start:r.pos:r.pos] }
+
 // StringOrInteger reads a string's bytes or an integer's decimal digits, so that 7 and "7" give the same result.
 func (r *Reader) StringOrInteger() ([]byte, error) {
 	if r.Peek() == '"' {
