@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Document serves a document that never changes while the gateway runs. A client that has it gets 304 (RFC 9110, section
-// 13.1.2).
-func Document(contentType string, body []byte) func(Exchange) {
+// Document serves a document that never changes while the gateway runs, with additional header fields. A client that has it gets
+// 304 (RFC 9110, section 13.1.2).
+func Document(contentType string, body []byte, more ...Field) func(Exchange) {
 	hash := sha256.Sum256(body)
 	tag := `"` + hex.EncodeToString(hash[:8]) + `"`
-	fields := []Field{{"Etag", []byte(tag)}, {"Cache-Control", []byte("no-cache")}}
+	fields := append([]Field{{"Etag", []byte(tag)}, {"Cache-Control", []byte("no-cache")}}, more...)
 	return func(x Exchange) {
 		if matches(string(x.Header("If-None-Match")), tag) {
 			x.Answer(&Answer{Status: 304, ContentType: contentType, Fields: fields})

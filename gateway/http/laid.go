@@ -2,6 +2,8 @@ package http
 
 import (
 	"bytes"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,22 +22,31 @@ const (
 	laidTime = 250 * api.Nanos(time.Millisecond) //xebec:limit time for a body to arrive in a worker's memory; a slower one is copied
 )
 
-// functionRoute is the end of a path /{function}/END.
+// functionRoute is the end of a path /{function}/END, or of /{function} itself.
 type functionRoute struct {
 	end     []byte
+	literal bool // end is a whole path with no function
 	reserve func(function, contentType []byte, n int, give func(api.Slot) bool) (_ api.Slot, waits bool)
 }
 
 // functionRoutes are those of the dialects.
 type functionRoutes []functionRoute
 
+// newFunctionRoutes puts longer ends before shorter ones, and paths that only look like /{function} before that.
 func newFunctionRoutes(routes []dialect.Route) (list functionRoutes) {
+	var literals, bare functionRoutes
 	for _, r := range routes {
-		if end, ok := bytes.CutPrefix([]byte(r.Path), []byte("/{function}")); ok {
-			list = append(list, functionRoute{end, r.Reserve})
+		end, ok := bytes.CutPrefix([]byte(r.Path), []byte("/{function}"))
+		switch {
+		case ok && len(end) > 0:
+			list = append(list, functionRoute{end: end, reserve: r.Reserve})
+		case ok:
+			bare = append(bare, functionRoute{reserve: r.Reserve})
+		case strings.Count(r.Path, "/") == 1:
+			literals = append(literals, functionRoute{end: []byte(r.Path), literal: true})
 		}
 	}
-	return list
+	return slices.Concat(list, literals, bare)
 }
 
 // find returns the function that a path addresses, nil if none, and its route.
@@ -44,6 +55,12 @@ func (list functionRoutes) find(path []byte) (function []byte, route *functionRo
 		return nil, nil
 	}
 	for i := range list {
+		if list[i].literal {
+			if bytes.Equal(path, list[i].end) {
+				return nil, nil
+			}
+			continue
+		}
 		if name, ok := bytes.CutSuffix(path[1:], list[i].end); ok && len(name) > 0 && bytes.IndexByte(name, '/') < 0 {
 			return name, &list[i]
 		}

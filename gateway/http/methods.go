@@ -22,14 +22,19 @@ func CompleteMethods(h *server.Hertz, noRoute app.HandlerFunc, refuse Refuse) {
 		}
 	}
 	table := newMethodTable(h)
+	ofServer := func(c *app.RequestContext) bool { return isOptions(c) && string(c.Request.Header.RequestURI()) == "*" }
 	h.NoRoute(func(ctx context.Context, c *app.RequestContext) {
-		if isOptions(c) && string(c.Request.Header.RequestURI()) == "*" {
+		if ofServer(c) {
 			options(c, table.all())
 			return
 		}
 		noRoute(ctx, c)
 	})
-	h.NoMethod(func(_ context.Context, c *app.RequestContext) {
+	h.NoMethod(func(_ context.Context, c *app.RequestContext) { // a route with one parameter matches * too
+		if ofServer(c) {
+			options(c, table.all())
+			return
+		}
 		allow := table.allow(string(c.Path()))
 		if isOptions(c) {
 			options(c, allow)

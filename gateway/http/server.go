@@ -128,6 +128,7 @@ func New(cfg Config) (*Server, error) {
 		live, ready := dialect.Health(cfg.Ready, cfg.Problems, cfg.Upgrade)
 		routes = []dialect.Route{
 			{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}, {Method: "GET", Path: "/openapi.yaml", Serve: Description()},
+			{Method: "GET", Path: "/docs", Serve: DocsPage()},
 		}
 	}
 	s := &Server{cfg: cfg, lastWord: lastWord, lastAnswers: lastAnswers, served: make(chan struct{}), polling: make(chan struct{}), handovers: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}, encrypted: map[*trackedConn]struct{}{}, nonBlocking: map[string]bool{}}
@@ -153,7 +154,7 @@ func New(cfg Config) (*Server, error) {
 			s.nonBlocking[hertzPath(r.Path)] = true
 		}
 	}
-	CompleteMethods(s.hertz, s.noRoute, s.refuse)
+	CompleteMethods(s.hertz, s.noRoute, s.refuseMethod)
 	return s, nil
 }
 
@@ -206,6 +207,14 @@ func (s *Server) nearest(path string) dialect.Dialect {
 func (s *Server) refuse(c *app.RequestContext, e *api.Error, status int) {
 	nameAnswer(c, &s.exchangeOf(c).about.Identity)
 	answerError(c, s.nearest(string(c.Path())), e, status)
+}
+
+// refuseMethod answers a request whose path has other methods. Most of those of a function's name were meant for predict.
+func (s *Server) refuseMethod(c *app.RequestContext, e *api.Error, status int) {
+	if _, route := s.functions.find(c.Path()); route != nil && len(route.end) == 0 {
+		e = api.Errorf(e.Code, "%s; functions are called by POST /{function}/predict", e.Message)
+	}
+	s.refuse(c, e, status)
 }
 
 // refuseUnread answers a request that did not pass the edge: nothing has read its identity, the exchange may have another's.

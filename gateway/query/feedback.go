@@ -77,7 +77,7 @@ const feedbackDeadline = api.Nanos(time.Second) //xebec:limit time for models th
 // AskFeedback addresses the function that feedback is about. Next begins a query for each input in the feedback, Learn
 // takes the feedback, and Drop ends the request, which is never submitted.
 func (r *Request) AskFeedback(function string) error {
-	fn, err := r.find(function)
+	fn, err := r.path.FindFunction(function)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,9 @@ package query
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -93,6 +95,18 @@ func (p *Path) Quiesce(ctx context.Context) error {
 
 // Function returns a function, or nil if there is none.
 func (p *Path) Function(name string) *Function { return p.table.Load().Functions[name] }
+
+// FindFunction returns a function, or an error that says that there is none, or that it is not known yet.
+func (p *Path) FindFunction(name string) (*Function, error) {
+	fn := p.Function(name)
+	if fn == nil {
+		return nil, p.unknown("function", name, ": `xebec get functions` lists those that exist")
+	}
+	return fn, nil
+}
+
+// Functions returns the names of all functions in alphabetical order.
+func (p *Path) Functions() []string { return slices.Sorted(maps.Keys(p.table.Load().Functions)) }
 
 // Model returns a model's serving version, or the named version or label.
 func (p *Path) Model(name, version string) (*Model, error) {

@@ -115,20 +115,12 @@ func (r *Request) Open() {
 
 // AskFunction addresses a function. If its plan chooses for whole requests, AskFunction picks the candidate.
 func (r *Request) AskFunction(name string) error {
-	fn, err := r.find(name)
+	fn, err := r.path.FindFunction(name)
 	if err != nil {
 		return err
 	}
 	r.askFunction(fn)
 	return nil
-}
-
-func (r *Request) find(function string) (*Function, error) {
-	fn := r.path.table.Load().Functions[function]
-	if fn == nil {
-		return nil, r.path.unknown("function", function, ": `xebec get functions` lists those that exist")
-	}
-	return fn, nil
 }
 
 func (r *Request) askFunction(fn *Function) {

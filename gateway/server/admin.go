@@ -15,7 +15,7 @@ import (
 )
 
 // newAdmin makes the server of the admin port. It uses Hertz's standard transport, which can stream followed logs; latency does not
-// matter here. If tokens are required, metrics, health and the description work without one, for scrapers and probes.
+// matter here. If tokens are required, metrics, health, the description and the page that shows it work without one, for scrapers and probes.
 func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	options := ln.security.options(s.log)
 	options.AllowedHosts = s.hosts
@@ -53,6 +53,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 		c.Data(200, contentType, body)
 	}))
 	h.GET("/openapi.yaml", options.Public(http.Handler(http.Description())))
+	h.GET("/docs", options.Public(http.Handler(http.DocsPage())))
 	h.GET("/healthz", options.Public(func(_ context.Context, c *app.RequestContext) { c.JSON(200, map[string]bool{"live": true}) }))
 	h.GET("/readyz", options.Public(func(_ context.Context, c *app.RequestContext) {
 		var r api.Readiness

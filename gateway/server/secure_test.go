@@ -142,7 +142,7 @@ func TestBeyondLoopback(t *testing.T) {
 	for _, c := range []struct {
 		path   string
 		closed int
-	}{{"/v1/models", 401}, {"/v1/export", 401}, {"/v1/profile/heap", 401}, {"/metrics", 200}, {"/readyz", 200}, {"/healthz", 200}, {"/openapi.yaml", 200}} {
+	}{{"/v1/models", 401}, {"/v1/export", 401}, {"/v1/profile/heap", 401}, {"/metrics", 200}, {"/readyz", 200}, {"/healthz", 200}, {"/openapi.yaml", 200}, {"/docs", 200}} {
 		for authorization, want := range map[string]int{"": c.closed, "Bearer 0123456789abcdeF": c.closed, "Bearer " + adminToken: 200} {
 			if got, body := ask("GET", c.path, authorization); got != want {
 				t.Errorf("%s with %q: got %d %.200s, want %d", c.path, authorization, got, body, want)
@@ -222,7 +222,7 @@ func TestOnLoopback(t *testing.T) {
 		c.cfg.Admin, c.cfg.Logger, c.cfg.AllowedHosts = "127.0.0.1:0", zap.NewNop(), []string{"*.proxy.example"}
 		address := adminOf(t, c.cfg)
 		client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-		for _, path := range []string{"/v1/models", "/metrics", "/readyz", "/healthz", "/openapi.yaml"} {
+		for _, path := range []string{"/v1/models", "/metrics", "/readyz", "/healthz", "/openapi.yaml", "/docs"} {
 			for host, want := range map[string]int{"": 200, "localhost:1338": 200, "gateway.example": 403, "a.proxy.example": 200} {
 				if path == "/v1/models" && want == 200 {
 					want = c.want

@@ -23,6 +23,8 @@ func (Dialect) Routes(p *query.Path) []dialect.Route {
 		{Method: "POST", Path: "/{function}/predict", Serve: s.predict, NonBlocking: true, Reserve: s.reserve},
 		{Method: "POST", Path: "/{function}/feedback", Serve: s.feedback},
 		{Method: "POST", Path: "/{function}/update", Serve: s.feedback}, // Clipper's name
+		{Method: "GET", Path: "/{function}", Serve: s.describe},
+		{Method: "GET", Path: "/docs/functions", Serve: s.list},
 	}
 }
 
