@@ -162,6 +162,7 @@ var homes = []home{
 	{"go.uber.org/zap", []string{"gateway/server", "gateway/internal/secret", "gateway/control/...", "gateway/cmd/...", "gateway/admin", "gateway/inferlog", "gateway/learned", "gateway/registry/watch", "scheduler/driver", "worker/local", "containers/..."}, "the composition makes loggers and passes them to drivers; pure packages do not log"},
 	{"github.com/coreos/go-systemd/v22", []string{"gateway/cmd/..."}, "a service manager starts programs, never libraries"},
 	{"github.com/spf13/cobra", []string{"gateway/cmd/..."}, "flags belong to programs, never to libraries"},
+	{"github.com/spf13/pflag", []string{"gateway/cmd/..."}, "the errors of flags that cobra passes on"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"bench/..."}, "only the load generator uses it"},
 	{"gonum.org/v1/plot", []string{"bench/..."}, "figures are drawn by bench"},
 	{"pgregory.net/rapid", []string{"worker/workertest/..."}, "tests only"},

@@ -43,6 +43,9 @@ type ModelSpec struct {
 	// max(10 × its P99, Timeout, 0.8 s). 0 means DefaultModelTimeout until the replica's speed is known, and no bound of
 	// its own then, unless the model has Calls.
 	Timeout time.Duration `json:"timeout,omitempty" field:"positive"`
+	// StartTimeout is how long a replica may take from the start of its process until it is ready; it is ended and started again when it
+	// takes longer. 0 means DefaultStartTimeout.
+	StartTimeout time.Duration `json:"start_timeout,omitempty" field:"positive"`
 	// Stream says that the model answers each query with a stream of outputs. Nothing of it is cached.
 	Stream bool `json:"stream,omitempty"`
 	// StreamIdle is how long a replica may take from one output of a stream to the next; it is ended when it takes longer. 0 means
@@ -137,6 +140,8 @@ const (
 	// DefaultModelTimeout is generous: the first batch of a model that compiles itself may take many seconds, and
 	// killing the replica would restart the compilation.
 	DefaultModelTimeout = 30 * time.Second //xebec:limit silence of a replica whose speed is not known yet, unless the model sets `timeout`
+	// DefaultStartTimeout is enough for a large model on a cold disk, which takes minutes.
+	DefaultStartTimeout = 10 * time.Minute //xebec:limit from a process's start to a ready worker, unless the model sets `start_timeout`
 	// DefaultStreamIdle is generous too: a language model may think for seconds between two words.
 	DefaultStreamIdle = 30 * time.Second //xebec:limit silence of a replica between two outputs of a stream, unless the model sets `stream_idle`
 )
@@ -175,7 +180,7 @@ const (
 	// MaxHold bounds the hold: a longer one no longer improves throughput and is probably an error in the unit.
 	MaxHold = 100 * time.Millisecond //xebec:limit `batching.hold`
 	// MaxTimeout bounds how long a hung replica can stay.
-	MaxTimeout = time.Hour //xebec:limit `timeout` and `batching.objective`
+	MaxTimeout = time.Hour //xebec:limit `timeout`, `start_timeout` and `batching.objective`
 	// MaxCost leaves room for any unit of money or energy, and keeps sums of costs exact enough to compare.
 	MaxCost = 1e9 //xebec:limit `cost`
 	// MaxArgs, MaxEnv and MaxRunBytes stay well below the kernel's limits for execve (128 KiB a string, 2 MiB together).
@@ -333,6 +338,9 @@ func (m ModelSpec) Validate() error {
 	}
 	if m.Stream && m.Batching.Pad {
 		e.add("batching.pad", "a model with stream: true gets its queries one by one; leave it out")
+	}
+	if m.StartTimeout < 0 || m.StartTimeout > MaxTimeout {
+		e.add("start_timeout", "%s: expected more than 0 and at most %s", m.StartTimeout, MaxTimeout)
 	}
 	if m.StreamIdle < 0 || m.StreamIdle > MaxTimeout {
 		e.add("stream_idle", "%s: expected more than 0 and at most %s", m.StreamIdle, MaxTimeout)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -361,6 +362,16 @@ type Change struct {
 	// Version is empty for all kinds but models.
 	Version string `json:"version,omitempty"`
 	Action  Action `json:"action"`
+	// Fields are those in which an updated object differs from what was declared before, by their paths.
+	Fields []FieldChange `json:"fields,omitempty"`
+}
+
+// FieldChange is a field of a declaration that has another value. Its values are JSON in the form that manifests have, nil where the field
+// is not there.
+type FieldChange struct {
+	Path string          `json:"path"`
+	Old  json.RawMessage `json:"old,omitempty"`
+	New  json.RawMessage `json:"new,omitempty"`
 }
 
 // ObjectRevision is the revision of an object. Each change of the declarations has a number, higher than all before it,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
@@ -17,9 +18,8 @@ const (
 	MaxReplicas = 1024
 	// DefaultGrace is how long a replica may take to end after SIGTERM: enough for a batch or two, and a flush.
 	DefaultGrace = 10 * time.Second
-	// DefaultReadyWithin bounds the time from start to ready. A large model on a cold disk takes minutes; one that
-	// takes longer is considered stuck.
-	DefaultReadyWithin = 10 * time.Minute //xebec:limit from a process's start to a ready worker
+	// DefaultReadyWithin bounds the time from start to ready.
+	DefaultReadyWithin = api.DefaultStartTimeout
 	// failedAfter is the number of consecutive failures after which a replica's state is Failed rather than BackingOff.
 	failedAfter = 3 //xebec:limit failures in a row after which a replica counts as failed
 	// killWait is how long Close waits for a process after SIGKILL. Only one that hangs in the kernel takes longer.
@@ -108,6 +108,8 @@ type Set struct {
 	hardOnce sync.Once
 	wg       sync.WaitGroup // one per slot
 
+	readyWithin atomic.Int64 // nanoseconds
+
 	mu            sync.Mutex
 	slots         []*slot
 	last          uint64 // the last replica number, if the Set counts
@@ -133,9 +135,6 @@ func NewSet(cfg Config) (*Set, error) {
 	if cfg.Grace <= 0 {
 		cfg.Grace = DefaultGrace
 	}
-	if cfg.ReadyWithin <= 0 {
-		cfg.ReadyWithin = DefaultReadyWithin
-	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Float64
 	}
@@ -149,10 +148,19 @@ func NewSet(cfg Config) (*Set, error) {
 		cfg.Counts = new(Counts)
 	}
 	s := &Set{cfg: cfg, logs: cfg.Logs, hard: make(chan struct{})}
+	s.SetReadyWithin(cfg.ReadyWithin)
 	if s.logs == nil {
 		s.logs, s.ownsLogs = NewLogs(), true
 	}
 	return s, nil
+}
+
+// SetReadyWithin changes how long a replica that starts from now on may take until it is ready; 0 means DefaultReadyWithin.
+func (s *Set) SetReadyWithin(d time.Duration) {
+	if d <= 0 {
+		d = DefaultReadyWithin
+	}
+	s.readyWithin.Store(int64(d))
 }
 
 // Len is the number of replicas in any state. Replicas that are ending count until they are gone, which is when their

@@ -211,7 +211,8 @@ func (sl *slot) started(l *attempt, pid int, quiet bool) {
 // ready in time. With a raiser it raises the replica when it is ready, or when half of its time is over: on a busy
 // machine the lowest priority may get no time at all, and being quiet must not make the replica late.
 func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
-	late, half := time.NewTimer(sl.set.cfg.ReadyWithin), time.NewTimer(sl.set.cfg.ReadyWithin/2)
+	within := time.Duration(sl.set.readyWithin.Load())
+	late, half := time.NewTimer(within), time.NewTimer(within/2)
 	defer late.Stop()
 	defer half.Stop()
 	raised := make(chan error, 1)
@@ -235,7 +236,7 @@ func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 		case <-half.C:
 			if raiser != nil {
 				sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d was not ready within %v of loading quietly and gets full priority",
-					l.replica, sl.set.cfg.ReadyWithin/2))
+					l.replica, within/2))
 			}
 			raise()
 			continue
@@ -250,7 +251,7 @@ func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 				continue
 			default:
 			}
-			sl.set.Kill(l.replica, Unready, fmt.Sprintf("it was not ready within %v", sl.set.cfg.ReadyWithin))
+			sl.set.Kill(l.replica, Unready, fmt.Sprintf("it was not ready within %v", within))
 		case <-l.kill:
 		case <-sl.ctx.Done():
 			sl.stopping()

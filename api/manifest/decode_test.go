@@ -378,3 +378,16 @@ func TestTenThousandModels(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+// What get -o json prints has the gateway's status, which is no part of a declaration.
+func TestStatusIsIgnored(t *testing.T) {
+	set, err := Decode("f.json", []byte(`[{"kind": "Function", "name": "f", "models": ["m"], "status": {"ready": true, "models": [1]}}]`))
+	if err != nil || len(set.Functions) != 1 {
+		t.Errorf("got %v, %v", set, err)
+	}
+	for _, bad := range []string{`{"kind": "Function", "name": "f", "models": ["m"], "status": 1}`, `{"kind": "Function", "name": "f", "models": ["m"], "loss": {"kind": "absolute", "status": {}}}`} {
+		if _, err := Decode("f.json", []byte(bad)); err == nil {
+			t.Errorf("%s is accepted", bad)
+		}
+	}
+}

@@ -66,11 +66,11 @@ func (o *object) get(name string) *yaml.Node {
 func (o *object) done() {
 	for i := 0; i+1 < len(o.node.Content); i += 2 {
 		key := o.node.Content[i]
-		if slices.Contains(o.known, key.Value) {
-			continue
+		if slices.Contains(o.known, key.Value) || o.path == "" && key.Value == "status" && o.node.Content[i+1].Kind == yaml.MappingNode {
+			continue // what `xebec get -o json` prints is a declaration, too: its status is the gateway's
 		}
 		hint := "expected one of " + strings.Join(o.known, ", ")
-		if near := nearest(key.Value, o.known); near != "" {
+		if near := Nearest(key.Value, o.known); near != "" {
 			hint = fmt.Sprintf("did you mean %q?", near)
 		}
 		o.d.errorf(key, o.at(clip(key.Value)), "there is no such field: %s", hint)
@@ -309,8 +309,8 @@ func clip(s string) string {
 	return string(runes[:limit]) + "…"
 }
 
-// nearest returns the name that s is most likely a misspelling of, or "".
-func nearest(s string, names []string) string {
+// Nearest returns the name that s is most likely a misspelling of, or "".
+func Nearest(s string, names []string) string {
 	best, distance := "", 3
 	for _, name := range names {
 		if len(s) > 40 {

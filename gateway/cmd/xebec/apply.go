@@ -31,6 +31,8 @@ func (c *cli) applyCommand() *cobra.Command {
 		Long: `Declare the models, functions and traffic rules of manifests (YAML or JSON). Objects that are declared already and have not changed are
 left alone.
 
+What "xebec get -o json" prints can be applied: the member status of an object is ignored.
+
 Relative paths in a manifest are relative to its directory, or to the working directory if it is read from stdin.`,
 		Example: `  xebec apply -f models.yaml
   xebec apply -f manifests/ --dry-run`,
@@ -55,7 +57,7 @@ Relative paths in a manifest are relative to its directory, or to the working di
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "manifest, directory of manifests, or - for stdin; may be repeated")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would change, and change nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would change, field by field, and change nothing")
 	wait.flags(cmd, false)
 	outputFlag(cmd, &format)
 	return cmd
@@ -164,7 +166,10 @@ func (c *cli) deployCommand() *cobra.Command {
 		Use:   "deploy DIR",
 		Short: "Declare a model directory and wait until it is served",
 		Long: `Declare the model of a model directory: a directory with the file ` + manifest.ModelFile + `, the model's code and its parameters. If there is
-no function with the model's name, one is declared too. The gateway must see the directory under the same path.`,
+no function with the model's name, one is declared too. The gateway must see the directory under the same path.
+
+A new version starts a replica, also with replicas.min 0, where it sleeps again once it has shown that it can start. If it cannot, deploy says
+why and fails.`,
 		Example: "  xebec deploy ./digits-svm",
 		Args:    exactly("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -197,7 +202,7 @@ no function with the model's name, one is declared too. The gateway must see the
 	return cmd
 }
 
-// printChanges writes a line for each change: "model digits-svm@1 created".
+// printChanges writes a line for each change: "model digits-svm@1 created". Of a dry run it writes the fields that would change, too.
 func (c *cli) printChanges(format string, changes api.Changes) error {
 	if format != formatTable {
 		return c.printJSON(format, changes)
@@ -209,6 +214,11 @@ func (c *cli) printChanges(format string, changes api.Changes) error {
 	for _, ch := range changes.Changes {
 		if _, err := fmt.Fprintf(c.out, "%s %s%s\n", changeName(ch), ch.Action, note); err != nil {
 			return err
+		}
+		if changes.DryRun {
+			if err := c.printFields(ch); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -3,6 +3,8 @@
 //	xebec serve              run a gateway
 //	xebec deploy DIR         declare a model directory, and wait until it is served
 //	xebec apply -f FILE      declare models, functions and traffic rules
+//	xebec diff -f FILE       what apply would change
+//	xebec wait KIND NAME     wait until it is ready
 //	xebec traffic MODEL      divide a model's queries between its versions
 //	xebec promote, rollback  make a version serve, or an older one again
 //	xebec history, export    who changed what and when; everything that is declared
@@ -18,8 +20,8 @@
 // is waiting for. Such text goes to stderr; stdout has the answer and nothing else.
 //
 // To scripts: -o json and -o yaml wherever there is something to read. The exit status is 0 for success, 1 for failure
-// and 2 for a command line that was not understood. `get` prints declarations, in the form that apply reads; `describe`
-// prints status.
+// and 2 for a command line that was not understood. `diff` says with 1 that something differs, and with 3 that it has
+// failed. `get` prints declarations, in the form that apply reads, with -o json also their status; `describe` explains it.
 //
 // # What it never does
 //

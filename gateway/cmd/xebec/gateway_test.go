@@ -87,7 +87,11 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 		}
 		for name, version := range map[string]string{"digits-svm": "2", "plain": "1"} {
 			if strings.Contains(body, `"kind":"Model","name":"`+name+`"`) {
-				answer(w, api.Changes{Changes: []api.Change{{Kind: api.KindModel, Name: name, Version: version, Action: api.Updated}}})
+				change := api.Change{Kind: api.KindModel, Name: name, Version: version, Action: api.Updated}
+				if name == "plain" && r.URL.Query().Has("dry_run") {
+					change.Fields = []api.FieldChange{{Path: "replicas.max", Old: json.RawMessage("1"), New: json.RawMessage("4")}, {Path: "timeout", New: json.RawMessage(`"1m0s"`)}}
+				}
+				answer(w, api.Changes{Changes: []api.Change{change}, DryRun: r.URL.Query().Get("dry_run") == "true"})
 				return
 			}
 		}

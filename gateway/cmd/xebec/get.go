@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,8 +18,8 @@ import (
 
 func (c *cli) getCommand() *cobra.Command {
 	var (
-		format  string
-		secrets bool
+		format         string
+		secrets, watch bool
 	)
 	kinds := []string{"models", "functions", "replicas", "traffic"}
 	cmd := &cobra.Command{
@@ -32,10 +31,14 @@ PHASE is the stage of a version's life: declared, loading, validating, available
 queries that it answers. SERVING marks the version that serves with *.
 
 With -o yaml or -o json, models, functions and traffic rules are printed as declarations, with their defaults, in the form that "xebec
-apply" reads. "xebec describe" prints their status. Values of models' environment variables are masked unless --show-secrets is given, and
-"xebec apply" refuses masked ones.`,
+apply" reads. With -o json each of them has the member status, which apply ignores: what the gateway says of it now. "xebec describe" shows
+it to people. Values of models' environment variables are masked unless --show-secrets is given, and "xebec apply" refuses masked ones.
+
+With -w it goes on: a row is printed again when its object has changed. Numbers of queries and ages alone are no change.`,
 		Example: `  xebec get models
-  xebec get functions digits -o yaml`,
+  xebec get functions digits -o yaml
+  xebec get models -o json | jq '.[] | {name, version, state: .status.state}'
+  xebec get models -w`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return usagef("nothing to get: expected one of %s, and a name if you want only one", strings.Join(kinds, ", "))
@@ -52,20 +55,33 @@ apply" reads. "xebec describe" prints their status. Values of models' environmen
 			if secrets && (kind != api.KindModel || format == formatTable) {
 				return usagef("--show-secrets shows environments of models: expected get models with -o yaml or -o json")
 			}
-			if strings.EqualFold(args[0], "replicas") || strings.EqualFold(args[0], "replica") {
-				return c.getReplicas(cmd.Context(), name, format)
+			if watch && format != formatTable {
+				return usagef("-w prints a table whose rows it repeats when they change: expected it without -o")
 			}
+			list := func(ctx context.Context) (*listing, error) { return c.listReplicas(ctx, name) }
 			switch kind {
 			case api.KindModel:
-				return c.getModels(cmd.Context(), name, format, secrets)
+				list = func(ctx context.Context) (*listing, error) { return c.listModels(ctx, name, secrets) }
 			case api.KindFunction:
-				return c.getFunctions(cmd.Context(), name, format)
+				list = func(ctx context.Context) (*listing, error) { return c.listFunctions(ctx, name) }
 			case api.KindTraffic:
-				return c.getTraffic(cmd.Context(), name, format)
+				list = func(ctx context.Context) (*listing, error) { return c.listTraffic(ctx, name) }
+			default:
+				if !strings.EqualFold(args[0], "replicas") && !strings.EqualFold(args[0], "replica") {
+					return unknownKind("get", args[0], kinds)
+				}
 			}
-			return usagef("get %s: expected one of %s", args[0], strings.Join(kinds, ", "))
+			if watch {
+				return c.watch(cmd.Context(), list)
+			}
+			l, err := list(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return c.show(format, l)
 		},
 	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, and print a row again when its object has changed, until it is interrupted")
 	outputFlag(cmd, &format)
 	secretsFlag(cmd, &secrets)
 	return cmd
@@ -120,60 +136,62 @@ func (c *cli) modelsWith(ctx context.Context, name string, secrets bool) ([]api.
 	return list.Models, err
 }
 
-func (c *cli) getModels(ctx context.Context, name, format string, secrets bool) error {
+func (c *cli) listModels(ctx context.Context, name string, secrets bool) (*listing, error) {
 	models, err := c.modelsWith(ctx, name, secrets)
 	if err != nil {
-		return err
-	}
-	if format != formatTable {
-		set := &manifest.Set{}
-		for i := range models {
-			set.Models = append(set.Models, models[i].Spec)
-		}
-		return c.printSet(format, set)
+		return nil, err
 	}
 	traffic, err := c.traffic(ctx, name)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	set := &manifest.Set{}
+	for i := range models {
+		set.Models = append(set.Models, models[i].Spec)
 	}
 	shares := sharesOf(traffic)
-	return c.table("NAME\tVERSION\tPHASE\tSERVING\tSHARE\tSTATE\tREADY\tQUEUE\tOK\tFAILED\tAGE", len(models), "models", func(w io.Writer) {
-		for i := range models {
-			m := &models[i]
-			serving := ""
-			if m.Serving {
-				serving = "*"
+	return &listing{
+		what: "models", head: "NAME\tVERSION\tPHASE\tSERVING\tSHARE\tSTATE\tREADY\tQUEUE\tOK\tFAILED\tAGE", rows: len(models),
+		set: set, status: func(i int) any { return &models[i] },
+		write: func(w io.Writer) {
+			for i := range models {
+				m := &models[i]
+				serving := ""
+				if m.Serving {
+					serving = "*"
+				}
+				ok, failed := api.CountQueries(m.Queries)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%d\t%d\t%d\t%s\n", m.Spec.Name, m.Spec.Version, orDash(string(m.Version.Phase)), serving, shares.of(m), m.State,
+					m.ReadyReplicas(), wantedReplicas(m), m.QueueDepth, ok, failed, c.age(m.Created))
 			}
-			ok, failed := api.CountQueries(m.Queries)
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%d\t%d\t%d\t%s\n", m.Spec.Name, m.Spec.Version, orDash(string(m.Version.Phase)), serving, shares.of(m), m.State,
-				m.ReadyReplicas(), wantedReplicas(m), m.QueueDepth, ok, failed, c.age(m.Created))
-		}
-	})
+		},
+	}, nil
 }
 
-func (c *cli) getFunctions(ctx context.Context, name, format string) error {
+func (c *cli) listFunctions(ctx context.Context, name string) (*listing, error) {
 	var list api.FunctionList
 	if err := c.list(ctx, "/v1/functions", "function", name, &list); err != nil {
-		return err
+		return nil, err
 	}
 	functions := list.Functions
 	slices.SortStableFunc(functions, func(a, b api.FunctionStatus) int { return strings.Compare(a.Spec.Name, b.Spec.Name) })
-	if format != formatTable {
-		set := &manifest.Set{}
-		for i := range functions {
-			set.Functions = append(set.Functions, functions[i].Spec)
-		}
-		return c.printSet(format, set)
+	set := &manifest.Set{}
+	for i := range functions {
+		set.Functions = append(set.Functions, functions[i].Spec)
 	}
-	return c.table("NAME\tMODELS\tSLO\tREADY\tOK\tDEFAULTS\tFAILED\tAGE", len(functions), "functions", func(w io.Writer) {
-		for i := range functions {
-			f := &functions[i]
-			ok, failed := api.CountQueries(f.Queries)
-			failed -= min(f.Defaults, failed) // a default is an answer
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", f.Spec.Name, strings.Join(f.Spec.Models, ","), f.Spec.SLO,
-				yesNo(f.Ready), ok, f.Defaults, failed, c.age(f.Created))
-		}
-	})
+	return &listing{
+		what: "functions", head: "NAME\tMODELS\tSLO\tREADY\tOK\tDEFAULTS\tFAILED\tAGE", rows: len(functions),
+		set: set, status: func(i int) any { return &functions[i] },
+		write: func(w io.Writer) {
+			for i := range functions {
+				f := &functions[i]
+				ok, failed := api.CountQueries(f.Queries)
+				failed -= min(f.Defaults, failed) // a default is an answer
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", f.Spec.Name, strings.Join(f.Spec.Models, ","), f.Spec.SLO,
+					yesNo(f.Ready), ok, f.Defaults, failed, c.age(f.Created))
+			}
+		},
+	}, nil
 }
 
 // replica is a replica with its model version.
@@ -183,10 +201,10 @@ type replica struct {
 	api.ReplicaStatus
 }
 
-func (c *cli) getReplicas(ctx context.Context, model, format string) error {
+func (c *cli) listReplicas(ctx context.Context, model string) (*listing, error) {
 	models, err := c.models(ctx, model)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	all := []replica{}
 	for i := range models {
@@ -194,42 +212,15 @@ func (c *cli) getReplicas(ctx context.Context, model, format string) error {
 			all = append(all, replica{models[i].Spec.Name, models[i].Spec.Version, r})
 		}
 	}
-	if format != formatTable {
-		return c.printJSON(format, all)
-	}
-	return c.table("MODEL\tVERSION\tREPLICA\tPID\tSTATE\tSINCE\tRESTARTS\tCAP\tMEAN\tP99\tQUERIES", len(all), "replicas", func(w io.Writer) {
-		for _, r := range all {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%d\n", r.Model, r.Version, r.ID, pid(r.PID), r.State, c.age(r.Since),
-				r.Restarts, r.Cap, micros(r.Profile.MeanMicros), micros(r.Profile.P99Micros), r.Queries)
-		}
-	})
-}
-
-func (c *cli) printSet(format string, set *manifest.Set) error {
-	if format == formatYAML && set.Len() == 0 {
-		return nil // a stream of no documents
-	}
-	text, err := set.JSON()
-	if format == formatYAML {
-		text, err = set.YAML()
-	}
-	if err != nil {
-		return err
-	}
-	_, err = c.out.Write(text)
-	return err
-}
-
-// table writes aligned columns. If there are no rows it says so on stderr, so that a script reads nothing.
-func (c *cli) table(head string, rows int, what string, write func(io.Writer)) error {
-	if rows == 0 {
-		fmt.Fprintf(c.err, "no %s\n", what)
-		return nil
-	}
-	w := tabwriter.NewWriter(c.out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, head)
-	write(w)
-	return w.Flush()
+	return &listing{
+		what: "replicas", head: "MODEL\tVERSION\tREPLICA\tPID\tSTATE\tSINCE\tRESTARTS\tCAP\tMEAN\tP99\tQUERIES", rows: len(all), plain: all,
+		write: func(w io.Writer) {
+			for _, r := range all {
+				fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%d\n", r.Model, r.Version, r.ID, pid(r.PID), r.State, c.age(r.Since),
+					r.Restarts, r.Cap, micros(r.Profile.MeanMicros), micros(r.Profile.P99Micros), r.Queries)
+			}
+		},
+	}, nil
 }
 
 // countsText is "2 late, 12 ok": the counts that are not 0, sorted by name.

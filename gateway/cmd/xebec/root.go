@@ -30,6 +30,7 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
+	exitTrouble = 3
 )
 
 // cli is what all commands share. The package has no global state, so tests run commands in parallel.
@@ -71,7 +72,12 @@ func (c *cli) run(ctx context.Context, args []string) int {
 		return exitOK
 	}
 	var usage usageError
+	var trouble troubleError
 	switch {
+	case errors.Is(err, errDiffers):
+	case errors.As(err, &trouble):
+		fmt.Fprintf(c.err, "xebec: %s\n", err)
+		return exitTrouble
 	case errors.As(err, &usage):
 		fmt.Fprintf(c.err, "xebec: %s\n", err)
 		return exitUsage
@@ -94,7 +100,7 @@ Start a gateway with "xebec serve", then declare a model with "xebec deploy DIR"
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("there is no command %q: %q lists the commands", args[0], "xebec help")
+				return unknownCommand(cmd, args[0])
 			}
 			return cmd.Help()
 		},
@@ -106,10 +112,8 @@ Start a gateway with "xebec serve", then declare a model with "xebec deploy DIR"
 	root.PersistentFlags().StringVar(&c.ca, "ca", c.env("XEBEC_CA", ""), "file with the certificates to trust at https:// addresses, instead of the system's (XEBEC_CA)")
 	root.PersistentFlags().StringVar(&c.clientCert, "client-cert", c.env("XEBEC_CLIENT_CERT", ""), "certificate that is shown to https:// addresses that want one, PEM (XEBEC_CLIENT_CERT)")
 	root.PersistentFlags().StringVar(&c.clientKey, "client-key", c.env("XEBEC_CLIENT_KEY", ""), "the key of --client-cert, PEM (XEBEC_CLIENT_KEY)")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w: see %q", err, cmd.CommandPath()+" --help")
-	})
-	root.AddCommand(c.serveCommand(), c.applyCommand(), c.deployCommand(), c.invokeCommand(), c.feedbackCommand(), c.getCommand(), c.describeCommand(),
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(c.serveCommand(), c.applyCommand(), c.diffCommand(), c.deployCommand(), c.waitCommand(), c.invokeCommand(), c.feedbackCommand(), c.getCommand(), c.describeCommand(),
 		c.deleteCommand(), c.logsCommand(), c.trafficCommand(), c.promoteCommand(), c.rollbackCommand(), c.historyCommand(), c.exportCommand(),
 		c.topCommand(), c.replayCommand(), c.scaleCommand(), c.planCommand(), c.upgradeCommand(), c.versionCommand())
 	root.InitDefaultCompletionCmd()

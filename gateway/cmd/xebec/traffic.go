@@ -303,23 +303,23 @@ func (c *cli) showTraffic(ctx context.Context, model, format string) error {
 	})
 }
 
-func (c *cli) getTraffic(ctx context.Context, model, format string) error {
+func (c *cli) listTraffic(ctx context.Context, model string) (*listing, error) {
 	all, err := c.traffic(ctx, model)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if format != formatTable {
-		set := &manifest.Set{}
-		for i := range all {
-			set.Traffic = append(set.Traffic, all[i].Spec)
-		}
-		return c.printSet(format, set)
+	set := &manifest.Set{}
+	for i := range all {
+		set.Traffic = append(set.Traffic, all[i].Spec)
 	}
-	return c.table("MODEL\tSERVING\tRULE\tVERSIONS\tLABELS", len(all), "traffic rules", func(w io.Writer) {
-		for i := range all {
-			t := &all[i]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Spec.Model, orDash(t.Serving), orDash(strings.Join(rules(&t.Spec), "; ")),
-				orDash(versionsText(t.Spec.Versions)), orDash(labelsText(t.Spec.Labels)))
-		}
-	})
+	return &listing{
+		what: "traffic rules", head: "MODEL\tSERVING\tRULE\tVERSIONS\tLABELS", rows: len(all), set: set, status: func(i int) any { return &all[i] },
+		write: func(w io.Writer) {
+			for i := range all {
+				t := &all[i]
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Spec.Model, orDash(t.Serving), orDash(strings.Join(rules(&t.Spec), "; ")),
+					orDash(versionsText(t.Spec.Versions)), orDash(labelsText(t.Spec.Labels)))
+			}
+		},
+	}, nil
 }

@@ -61,7 +61,7 @@ func (c *cli) waitForModel(ctx context.Context, id api.ModelID, p *progress) err
 		if err != nil {
 			return false, err
 		}
-		return may && (m.State == api.ModelReady || m.State == api.ModelIdle) || m.Version.Phase == api.PhaseDeclared && !m.Version.Aspired, nil
+		return may && answersNow(m) || m.Version.Phase == api.PhaseDeclared && !m.Version.Aspired, nil
 	})
 }
 

@@ -30,7 +30,7 @@ func (d *Declarations) planApply(ctx context.Context, s *versions.State, set *ma
 	}
 	e := &edit{changes: changes}
 	for i, c := range changes {
-		detail := ""
+		var fields []api.FieldChange
 		switch at := i - len(set.Models); {
 		case c.Action == api.Unchanged:
 			continue
@@ -44,22 +44,23 @@ func (d *Declarations) planApply(ctx context.Context, s *versions.State, set *ma
 				}
 				e.fresh = append(e.fresh, fresh)
 			} else {
-				detail = differences(s.Version(spec.ID()).Spec().WithoutSecrets(), spec.WithoutSecrets())
+				fields = changedFields(s.Version(spec.ID()).Spec().WithoutSecrets(), spec.WithoutSecrets())
 			}
 			e.put.Models = append(e.put.Models, *spec)
 		case at < len(set.Functions):
 			if old, ok := d.cfg.Functions.Get(c.Name); ok && c.Action == api.Updated {
-				detail = differences(old.Spec, &set.Functions[at])
+				fields = changedFields(old.Spec, &set.Functions[at])
 			}
 			e.put.Functions = append(e.put.Functions, set.Functions[at])
 		default:
 			t := set.Traffic[at-len(set.Functions)]
 			if f := s.Family(t.Model); f != nil && f.Traffic != nil {
-				detail = differences(f.Traffic, &t)
+				fields = changedFields(f.Traffic, &t)
 			}
 			e.put.Traffic = append(e.put.Traffic, t)
 		}
-		e.events = append(e.events, d.event(ctx, string(c.Action), c, detail))
+		changes[i].Fields = fields
+		e.events = append(e.events, d.event(ctx, string(c.Action), c, differences(fields)))
 	}
 	e.install = func(s *versions.State) error {
 		for _, spec := range e.put.Models {
@@ -97,7 +98,8 @@ func (d *Declarations) put(s *versions.State, set *manifest.Set, fresh []*deploy
 	return errors.Join(errs...)
 }
 
-// Deploy declares the model of a model directory and a function of its name, unless there is one.
+// Deploy declares the model of a model directory and a function of its name, unless there is one. A new version starts a replica even if it
+// may sleep, so that its author learns whether it can.
 func (d *Declarations) Deploy(ctx context.Context, dir string) ([]api.Change, error) {
 	set, err := loadModelDir(dir)
 	if err != nil {
@@ -108,7 +110,21 @@ func (d *Declarations) Deploy(ctx context.Context, dir string) ([]api.Change, er
 		if err != nil {
 			return nil, err
 		}
-		return d.planApply(ctx, s, with)
+		e, err := d.planApply(ctx, s, with)
+		if err != nil {
+			return nil, err
+		}
+		install := e.install
+		e.install = func(s *versions.State) error {
+			err := install(s)
+			for _, f := range e.fresh {
+				if v := s.Version(f.ID()); v != nil {
+					s.Prove(v)
+				}
+			}
+			return err
+		}
+		return e, nil
 	})
 }
 

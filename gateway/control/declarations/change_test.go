@@ -165,7 +165,7 @@ func TestTheHistoryMasksTheEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := events[0].Detail; len(events) != 2 || !strings.Contains(d, `"isolation":"auto"`) || strings.Contains(d, "s3cret") {
+	if d := events[0].Detail; len(events) != 2 || !strings.Contains(d, `run.isolation: default → "auto"`) || strings.Contains(d, "s3cret") {
 		t.Errorf("the history has %+v", events)
 	}
 }

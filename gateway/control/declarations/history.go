@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -24,31 +25,51 @@ func (d *Declarations) event(ctx context.Context, action string, c api.Change, d
 	}
 }
 
-// differences names the fields in which two specs of an object differ.
-func differences(old, now any) string {
+// changedFields are the fields in which two specs of an object differ, by their paths. Objects are compared field by field, lists as a
+// whole.
+func changedFields(old, now any) []api.FieldChange {
+	before, errOld := json.Marshal(old)
+	after, errNow := json.Marshal(now)
+	if errOld != nil || errNow != nil {
+		return nil
+	}
+	var fields []api.FieldChange
+	compareFields("", before, after, &fields)
+	return fields
+}
+
+func compareFields(path string, old, now json.RawMessage, fields *[]api.FieldChange) {
 	var a, b map[string]json.RawMessage
-	for _, x := range []struct {
-		from any
-		to   *map[string]json.RawMessage
-	}{{old, &a}, {now, &b}} {
-		data, err := json.Marshal(x.from)
-		if err != nil || json.Unmarshal(data, x.to) != nil {
-			return ""
-		}
+	if string(old) == string(now) {
+		return
 	}
-	var fields []string
-	for name := range b {
-		if string(a[name]) != string(b[name]) {
-			fields = append(fields, name+": "+shown(a[name])+" → "+shown(b[name]))
-		}
+	if path != "" && (len(old) == 0 || len(now) == 0) || json.Unmarshal(old, &a) != nil || json.Unmarshal(now, &b) != nil {
+		*fields = append(*fields, api.FieldChange{Path: path, Old: old, New: now})
+		return
 	}
+	names := slices.Collect(maps.Keys(b))
 	for name := range a {
-		if _, still := b[name]; !still {
-			fields = append(fields, name+": "+shown(a[name])+" → default")
+		if _, both := b[name]; !both {
+			names = append(names, name)
 		}
 	}
-	sort.Strings(fields)
-	return strings.Join(fields, ", ")
+	slices.Sort(names)
+	for _, name := range names {
+		at := name
+		if path != "" {
+			at = path + "." + name
+		}
+		compareFields(at, a[name], b[name], fields)
+	}
+}
+
+// differences names the fields that were changed, in a line of the history.
+func differences(fields []api.FieldChange) string {
+	lines := make([]string, len(fields))
+	for i, f := range fields {
+		lines[i] = f.Path + ": " + shown(f.Old) + " → " + shown(f.New)
+	}
+	return strings.Join(lines, ", ")
 }
 
 // shown is a field's value, cut to what fits a line of the history.

@@ -131,7 +131,12 @@ func TestDifferencesNameTheFields(t *testing.T) {
 		Max  int    `json:"max,omitempty"`
 		Cost int    `json:"cost,omitempty"`
 		Text string `json:"text,omitempty"`
+		Deep struct {
+			Min int `json:"min,omitempty"`
+			Max int `json:"max,omitempty"`
+		} `json:"deep,omitzero"`
 	}
+	deep := func(low, high int) (s spec) { s.Deep.Min, s.Deep.Max = low, high; return s }
 	long := strings.Repeat("x", 200)
 	for _, c := range []struct {
 		old, now spec
@@ -140,9 +145,11 @@ func TestDifferencesNameTheFields(t *testing.T) {
 		{spec{Max: 2}, spec{Max: 2}, ""},
 		{spec{Max: 2}, spec{Max: 3, Cost: 1}, "cost: default → 1, max: 2 → 3"},
 		{spec{Max: 2, Cost: 1}, spec{Max: 2}, "cost: 1 → default"},
+		{deep(1, 2), deep(1, 3), "deep.max: 2 → 3"},
+		{spec{}, deep(0, 3), "deep: default → {\"max\":3}"},
 		{spec{}, spec{Text: long}, "text: default → \"" + long[:79] + "…"},
 	} {
-		if got := differences(c.old, c.now); got != c.want {
+		if got := differences(changedFields(c.old, c.now)); got != c.want {
 			t.Errorf("from %+v to %+v: %q, expected %q", c.old, c.now, got, c.want)
 		}
 	}

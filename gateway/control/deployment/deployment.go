@@ -83,6 +83,7 @@ func (d *Deployment) Spec() *api.ModelSpec { return d.current.Load() }
 // SetSpec replaces its declaration by one that differs in nothing that is fixed.
 func (d *Deployment) SetSpec(spec api.ModelSpec) {
 	d.current.Store(&spec)
+	d.set.SetReadyWithin(spec.StartTimeout)
 	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
 	d.model.Sticky.Store(spec.Affinity == api.AffinityContext)
 }

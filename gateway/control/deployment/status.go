@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -76,7 +77,7 @@ func (d *Deployment) Status() api.ModelStatus {
 		m.State = api.ModelStarting
 		c.Status, c.Reason = api.ConditionFalse, "Starting"
 		if reason == "" {
-			reason = silentReplica(m.Replicas)
+			reason = silentReplica(m.Replicas, cmp.Or(m.Spec.StartTimeout, api.DefaultStartTimeout))
 		}
 	}
 	if reason != "" {
@@ -90,11 +91,11 @@ func (d *Deployment) Status() api.ModelStatus {
 const silentAfter = 10 * time.Second
 
 // silentReplica remarks that a process runs and its worker has not connected.
-func silentReplica(replicas []api.ReplicaStatus) string {
+func silentReplica(replicas []api.ReplicaStatus, within time.Duration) string {
 	for _, r := range replicas {
 		if ran := time.Since(r.Since); r.State == api.ReplicaRunning && ran >= silentAfter {
 			return fmt.Sprintf("replica %d runs for %v and its worker has not connected: it loads, or does not come to its xebec.serve; it is ended and started again after %v",
-				r.ID, ran.Round(time.Second), containers.DefaultReadyWithin)
+				r.ID, ran.Round(time.Second), within)
 		}
 	}
 	return ""

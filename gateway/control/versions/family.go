@@ -40,6 +40,8 @@ type Version struct {
 	stopping bool
 	// resumable: it was available before it was to be unloaded.
 	resumable bool
+	// proving: a version that may sleep is to show first that it can have a replica.
+	proving bool
 	// redeclared: a rejected version was declared again, and is tried again when none of its processes is left.
 	redeclared bool
 	// qualifying and draining count the attempts, so that an attempt that was overtaken does nothing.
@@ -174,6 +176,11 @@ func (s *State) Adopt(d *deployment.Deployment, source string) {
 	d.Model().Closed.Store(true)
 	s.versions[d.ID()] = v
 	s.touch(d.ID().Name)
+}
+
+// Prove makes a new version that may sleep have one replica before it is available.
+func (s *State) Prove(v *Version) {
+	v.proving = v.State == registry.Declared && v.Spec().Replicas.First() == 0
 }
 
 // Update replaces the declaration of a version by one that differs in nothing that is fixed.

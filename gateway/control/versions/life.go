@@ -129,7 +129,7 @@ func (s *State) takesOver(f *Family, v *Version) bool {
 	return registry.Successor(m) == v.ID().Version
 }
 
-// wanted is how many replicas a version is to have while it loads. One that may sleep is woken to be validated. One that takes
+// wanted is how many replicas a version is to have while it loads. One that may sleep is woken to be validated, or to prove itself. One that takes
 // over from an awake version needs as many replicas as that one has.
 func (s *State) wanted(f *Family, v *Version) int {
 	bounds := v.Spec().Replicas
@@ -140,7 +140,7 @@ func (s *State) wanted(f *Family, v *Version) int {
 	if s.takesOver(f, v) {
 		return max(n, min(f.Versions[f.Serving].Asked(), bounds.Max), 1)
 	}
-	if n == 0 && v.qualifies() {
+	if n == 0 && (v.qualifies() || v.proving) {
 		return 1
 	}
 	return n
@@ -167,6 +167,7 @@ func (s *State) move(v *Version, to registry.State, reason string) {
 	s.outdated = true
 	v.Model().Closed.Store(to == registry.Declared || to == registry.Rejected || (to == registry.Loading || to == registry.Validating) && v.qualifies())
 	if to == registry.Available {
+		v.proving = false
 		v.SetQuiet(false) // a replica that is lost now is missed
 		f := s.families[v.ID().Name]
 		v.Serve(f != nil && s.takesOver(f, v))
