@@ -127,6 +127,7 @@ type Call struct {
 	flow      Flow // nil: the answer has one part
 	sink      Sink
 	rendering rendering
+	fields    factFields
 }
 
 // Replier writes answers.

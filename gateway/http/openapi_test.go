@@ -26,6 +26,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)
 	}
+	verb := regexp.MustCompile(`\}:\w+$`) // behind a name, which one route takes with all of its verbs
 	var described []string
 	for path, item := range doc.Paths {
 		// Paths without servers of their own are those of the function port.
@@ -40,7 +41,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 		}
 		for _, method := range []string{"get", "post", "put", "delete", "patch", "head", "options"} {
 			if _, ok := item[method]; ok {
-				described = append(described, strings.ToUpper(method)+" "+path)
+				described = append(described, strings.ToUpper(method)+" "+verb.ReplaceAllString(path, "}"))
 			}
 		}
 	}
@@ -62,6 +63,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 		registered = append(registered, r.Method+" "+parameter.ReplaceAllString(r.Path, "{$1}"))
 	}
 	slices.Sort(described)
+	described = slices.Compact(described)
 	slices.Sort(registered)
 	if diff := cmp.Diff(registered, described); diff != "" {
 		t.Errorf("(-registered +described):\n%s", diff)

@@ -21,6 +21,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/dialect/native"
 	"github.com/xebec-serving/xebec/gateway/dialect/oip"
+	"github.com/xebec-serving/xebec/gateway/dialect/tfserving"
 	"github.com/xebec-serving/xebec/gateway/internal/browser"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 	"github.com/xebec-serving/xebec/gateway/query"
@@ -65,7 +66,7 @@ func (f *fixture) shutdown(ctx context.Context) (err error) {
 
 // dialects are those of a gateway.
 func dialects() []dialect.Dialect {
-	return []dialect.Dialect{native.Dialect{}, oip.Dialect{Version: "test", Ready: ready}}
+	return []dialect.Dialect{native.Dialect{}, oip.Dialect{Version: "test", Ready: ready}, tfserving.Dialect{}}
 }
 
 func ready() (bool, string) { return true, "" }
@@ -401,7 +402,7 @@ func TestErrorsOfTheEdge(t *testing.T) {
 		want   string
 	}{
 		{"/f/predicts", 404, `{"error":"Query processing error","cause":"no route /f/predicts`},
-		{"/v1/models/m:predict", 404, `{"error":"Query processing error"`},
+		{"/v1/models/m/predict", 404, `{"error":"no route /v1/models/m/predict: expected /v1/models, `},
 		{"/v2/models/m/infers", 404, `{"error":"no route /v2/models/m/infers`},
 		{"/v2x", 404, `{"error":"no route /v2x: expected /v2, /v2/health/`},
 		{"/v2/repository/index", 404, `{"error":"no route /v2/repository/index: the repository extension is not served; models are listed by GET /v1/models of the admin port, and by \"xebec get models\""`},

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/xebec-serving/xebec/api"
 )
@@ -17,10 +18,24 @@ const maxEmptyRows = 1024
 // which JSON lacks, are null. BYTES are {"b64": "…"}. A tensor without elements and with more than 1,024 empty rows
 // is []. A value whose data contradicts its spec is null.
 func AppendValue(dst []byte, spec api.TensorSpec, v api.Value) []byte {
+	return Form{}.AppendValue(dst, spec, v)
+}
+
+// Form is how values are written where a dialect differs. The zero Form is AppendValue's.
+type Form struct {
+	// NonFinite: NaN and the infinities are the tokens NaN, Infinity and -Infinity, which are not JSON. [Reader.NonFinite] reads them.
+	NonFinite bool
+	// Text: elements of BYTES that are UTF-8 are strings.
+	Text bool
+}
+
+// AppendValue appends one query's value of a tensor in this form.
+func (f Form) AppendValue(dst []byte, spec api.TensorSpec, v api.Value) []byte {
 	w, ok := newWriter(spec, v)
 	if !ok {
 		return append(dst, "null"...)
 	}
+	w.form = f
 	return w.level(dst, 0)
 }
 
@@ -66,6 +81,7 @@ type writer struct {
 	size int
 	// empty means that there are no elements.
 	empty bool
+	form  Form
 }
 
 func newWriter(spec api.TensorSpec, v api.Value) (w writer, ok bool) {
@@ -132,7 +148,11 @@ func (w *writer) level(dst []byte, k int) []byte {
 
 func (w *writer) element(dst []byte) []byte {
 	if !w.dtype.Variable() {
+		at := len(dst)
 		dst = AppendElement(dst, w.dtype, w.data)
+		if w.form.NonFinite && w.dtype.Float() && dst[at] == 'n' { // null
+			dst = appendToken(dst[:at], w.dtype, w.data)
+		}
 		w.data = w.data[w.size:]
 		return dst
 	}
@@ -141,10 +161,32 @@ func (w *writer) element(dst []byte) []byte {
 		n := 4 + binary.LittleEndian.Uint32(item)
 		item, w.data = item[4:n], item[n:]
 	}
-	if w.dtype == api.String {
+	if w.dtype == api.String || w.form.Text && utf8.Valid(item) {
 		return AppendString(dst, item)
 	}
 	return appendB64(dst, item)
+}
+
+// appendToken appends the token of a float that is not finite.
+func appendToken(dst []byte, dtype api.DType, data []byte) []byte {
+	var f float64
+	switch dtype {
+	case api.Float16:
+		f = float64(api.Float16ToFloat32(binary.LittleEndian.Uint16(data)))
+	case api.BFloat16:
+		f = float64(api.BFloat16ToFloat32(binary.LittleEndian.Uint16(data)))
+	case api.Float32:
+		f = float64(math.Float32frombits(binary.LittleEndian.Uint32(data)))
+	default:
+		f = math.Float64frombits(binary.LittleEndian.Uint64(data))
+	}
+	switch {
+	case math.IsInf(f, 1):
+		return append(dst, "Infinity"...)
+	case math.IsInf(f, -1):
+		return append(dst, "-Infinity"...)
+	}
+	return append(dst, "NaN"...)
 }
 
 // appendFloat formats a float like ECMAScript and encoding/json: plain digits from 1e-6 to 1e21.

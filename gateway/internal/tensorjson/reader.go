@@ -26,6 +26,9 @@ type Reader struct {
 	// NonFinite permits the tokens NaN, Infinity and -Infinity as float elements of tensors, which JSON forbids and
 	// TensorFlow Serving's dialect uses. Reset does not change it.
 	NonFinite bool
+	// EncodedText permits {"b64": "…"} for text, too, as TensorFlow Serving's dialect does, which has one type for text and bytes. Reset does not
+	// change it.
+	EncodedText bool
 
 	body []byte
 	pos  int
@@ -459,4 +462,17 @@ func clip(token []byte) string {
 		out = append(out, "…"...)
 	}
 	return string(out)
+}
+
+// Depth counts the brackets of arrays that open next, one in another, up to most. It reads nothing.
+func (r *Reader) Depth(most int) int {
+	n := 0
+	for i := r.pos; i < len(r.body) && n < most; i++ {
+		if r.body[i] == '[' {
+			n++
+		} else if !isSpace(r.body[i]) {
+			break
+		}
+	}
+	return n
 }

@@ -256,6 +256,11 @@ func (r *Reader) record(values []api.Value, specs []api.TensorSpec, what string)
 	return r.part(values, specs, what, -1)
 }
 
+// Inputs reads an object of all inputs by name.
+func (r *Reader) Inputs(values []api.Value, specs []api.TensorSpec) error {
+	return r.record(values, specs, "input")
+}
+
 // part is record for an object that needs only the member of one spec; -1: of all.
 func (r *Reader) part(values []api.Value, specs []api.TensorSpec, what string, only int) error {
 	if r.Peek() != '{' {

@@ -193,10 +193,19 @@ func (r *Reader) unescape(dst []byte, s stringSpan) ([]byte, error) {
 
 // appendText reads one element of a string tensor.
 func (r *Reader) appendText(dst []byte) ([]byte, error) {
-	if r.Peek() != '"' {
-		return dst, r.Expected("a string")
+	switch c := r.Peek(); {
+	case c == '"':
+		return r.appendString(dst)
+	case c == '{' && r.EncodedText:
+		at, pos := len(dst), r.pos
+		dst, err := r.appendBase64(dst)
+		if err == nil && !utf8.Valid(dst[at:]) {
+			r.pos = pos
+			err = r.Errorf("expected text, found bytes that are not UTF-8")
+		}
+		return dst, err
 	}
-	return r.appendString(dst)
+	return dst, r.Expected("a string")
 }
 
 // appendVariable reads one element of a type whose elements vary in size.
