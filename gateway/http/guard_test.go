@@ -102,7 +102,7 @@ func TestForeignPages(t *testing.T) {
 				t.Errorf("%s: %s %s: %d %s, want %d", c.what, r.method, r.path, resp.StatusCode, body, r.want)
 				continue
 			}
-			if got == 403 && (!strings.Contains(body, c.says) || strings.HasPrefix(r.path, "/v2/") == strings.Contains(body, `"code":"forbidden"`) || resp.Header.Get("Content-Type") != "application/json") {
+			if got == 403 && (!strings.Contains(body, c.says) || strings.HasPrefix(r.path, "/v2/") == strings.Contains(body, `"cause":`) || resp.Header.Get("Content-Type") != "application/json") {
 				t.Errorf("%s: %s %s says %s, want %q in the dialect's shape", c.what, r.method, r.path, body, c.says)
 			}
 			if resp.Header.Get("Access-Control-Allow-Origin") != "" {

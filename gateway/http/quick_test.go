@@ -125,7 +125,7 @@ func TestClientsThatEndTheirSide(t *testing.T) {
 func TestRequestsInPieces(t *testing.T) {
 	f := serve(t, querytest.Bytes, echoed)
 	text := request("/f/predict", "one", "Content-Type: text/plain\r\n") + "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" +
-		request("/f/predict", "two", "Content-Type: text/plain\r\n") + request("/nothing", "x") + request("/f/predict", "six", "Content-Type: text/plain\r\n")
+		request("/f/predict", "two", "Content-Type: text/plain\r\n") + request("/nothing/there", "x") + request("/f/predict", "six", "Content-Type: text/plain\r\n")
 	for _, size := range []int{1, 7, 64, len(text)} {
 		c, r := f.raw()
 		for rest := text; len(rest) > 0; {

@@ -404,7 +404,7 @@ func TestErrorsOfTheEdge(t *testing.T) {
 		{"/f/predicts", 404, `{"error":"Query processing error","cause":"no route /f/predicts`},
 		{"/v1/models/m/predict", 404, `{"error":"no route /v1/models/m/predict: expected /v1/models, `},
 		{"/v2/models/m/infers", 404, `{"error":"no route /v2/models/m/infers`},
-		{"/v2x", 404, `{"error":"no route /v2x: expected /v2, /v2/health/`},
+		{"/v2x/y", 404, `{"error":"no route /v2x/y: expected /v2, /v2/health/`},
 		{"/v2/repository/index", 404, `{"error":"no route /v2/repository/index: the repository extension is not served; models are listed by GET /v1/models of the admin port, and by \"xebec get models\""`},
 		{"/v2/repository/models/m/load", 404, `{"error":"no route /v2/repository/models/m/load: the repository extension is not served; `},
 		{"/f/predicts", 404, `{"error":"Query processing error","cause":"no route /f/predicts: functions are called by POST /{function}/predict"`},
