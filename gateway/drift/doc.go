@@ -5,8 +5,8 @@
 // # How it is used
 //
 // [NewBaseline] summarises the queries and answers of a version's validation once; the summary never changes. A [Watch]
-// compares served queries with it. The query path passes a sample of queries to Observe, and the status of the version
-// calls Report. Observe reads the values during the call and retains none of them.
+// compares served queries with it. The query path passes every query to Observe, and the status of the version calls
+// Report. Observe reads the values during the call and retains none of them.
 //
 // # What is compared
 //
@@ -36,13 +36,13 @@
 // drift is detected. A bin has at least five validated values, and nothing is reported below 50 validated or 200 served
 // queries.
 //
-// The served values are those of the last 4,096 to 8,192 observed queries.
+// The served values are those of the last 4,096 to 8,192 queries or, if these are more, of the last 10 to 20 seconds.
 //
 // # What it never does, and its limits
 //
-// It starts nothing, reads no clock and never waits: Observe skips a query while another goroutine is counting one.
-// Observe allocates nothing, and reads at most 1,024 elements of a tensor of open shape. Data of a wrong length counts
-// as not finite. A baseline has at most 512 features of at most 65 bins. For a model with 64 inputs and a label, a
+// It starts nothing and reads no clock. Observe waits for no more than the counters of another query: it reads the
+// values before it takes the lock. Observe allocates nothing, and reads at most 1,024 elements of a tensor of open
+// shape. Data of a wrong length counts as not finite. A baseline has at most 512 features of at most 65 bins. For a model with 64 inputs and a label, a
 // baseline takes about 30 KiB and a watch 8 KiB.
 //
 // Features are compared one by one: a change only in their correlation is not detected. Queries that depend on each

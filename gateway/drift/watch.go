@@ -5,14 +5,16 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 )
 
 const (
-	// windowQueries is the number of observations in a window. The current window and the previous, full one are the
-	// served queries.
-	windowQueries = 4096 //xebec:limit queries in each of the two windows that drift is computed from
+	// A window ends after windowQueries observations, but not before windowTime: a second of many queries may be that of
+	// one caller. The current window and the previous, full one are the served queries.
+	windowQueries = 4096             //xebec:limit queries in each of the two windows that drift is computed from, at least
+	windowTime    = 10 * time.Second //xebec:limit time that each of these windows covers, at least
 	// minServed is the least number of served queries for a report.
 	minServed = 200
 	// maxReported is the most features in a report.
@@ -29,6 +31,7 @@ type Watch struct {
 // window holds the counts of some observations.
 type window struct {
 	queries int
+	since   api.Nanos
 	bins    []uint32 // of all features, concatenated
 	means   []float64
 	finite  []uint32 // number of values in each mean
@@ -42,42 +45,56 @@ func NewWatch(b *Baseline) *Watch {
 	return &Watch{baseline: b, current: empty(), previous: empty()}
 }
 
-// Observe counts a served query, unless another goroutine is counting one: it never waits. It reads the values during
-// the call and does not retain them.
-func (w *Watch) Observe(inputs, outputs []api.Value) {
-	if len(w.baseline.features) == 0 || !w.mu.TryLock() {
+// Observe counts a query that is served at a time. It reads the values during the call and does not retain them. Its
+// caller waits for at most the counters of another query: values are read before the lock is taken.
+func (w *Watch) Observe(now api.Nanos, inputs, outputs []api.Value) {
+	features := w.baseline.features
+	if len(features) == 0 {
 		return
 	}
+	var bins [2 * maxFeatures]int32
+	var values [2 * maxFeatures]float64
+	first := int32(0)
+	for i, f := range features {
+		bin, x := f.bin(f.value(inputs, outputs))
+		bins[i], values[i] = first+int32(bin), x
+		first += int32(len(f.validated))
+	}
+	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.current.queries == windowQueries {
+	w.turn(now)
+	w.current.queries++
+	for i := range features {
+		w.current.bins[bins[i]]++
+		if x := values[i]; !math.IsNaN(x) {
+			w.current.finite[i]++
+			w.current.means[i] += (x - w.current.means[i]) / float64(w.current.finite[i])
+		}
+	}
+}
+
+// turn begins a new window if the current one is full. Its caller holds w.mu.
+func (w *Watch) turn(now api.Nanos) {
+	switch c := &w.current; {
+	case c.queries == 0:
+		c.since = now
+	case c.queries >= windowQueries && now-c.since >= api.Nanos(windowTime):
 		w.current, w.previous = w.previous, w.current
-		w.current.queries = 0
+		w.current.queries, w.current.since = 0, now
 		clear(w.current.bins)
 		clear(w.current.means)
 		clear(w.current.finite)
 	}
-	w.current.queries++
-	first := 0
-	for i, f := range w.baseline.features {
-		bin, x := f.bin(f.value(inputs, outputs))
-		w.current.bins[first+bin]++
-		if !math.IsNaN(x) {
-			w.current.finite[i]++
-			w.current.means[i] += (x - w.current.means[i]) / float64(w.current.finite[i])
-		}
-		first += len(f.validated)
-	}
 }
 
 // Report compares recently served queries with the baseline. Features has the features that have drifted, at most
-// eight. There are no features and no indices if fewer than 200 queries were observed or the baseline has fewer than
-// 50.
-func (w *Watch) Report() api.DriftStatus {
+// eight. It is nil if fewer than 200 queries were observed or the baseline has fewer than 50.
+func (w *Watch) Report() *api.DriftStatus {
 	served := w.served()
-	out := api.DriftStatus{Validated: w.baseline.validated, Served: served.queries}
 	if served.queries < minServed {
-		return out
+		return nil
 	}
+	out := &api.DriftStatus{Validated: w.baseline.validated, Served: served.queries}
 	first := 0
 	for i, f := range w.baseline.features {
 		bins := served.bins[first : first+len(f.validated)]

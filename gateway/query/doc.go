@@ -75,8 +75,7 @@
 //
 // # Limits
 //
-// Queries are sampled for the inference log by their ids, so that their feedback is sampled too. A model's drift is
-// computed from at most one query a millisecond. A remembered query takes about 200 bytes, and is forgotten after
+// Queries are sampled for the inference log by their ids, so that their feedback is sampled too. A remembered query takes about 200 bytes, and is forgotten after
 // [DefaultFeedbackWindow] others. Feedback by id must reach the gateway that answered. Outputs that are neither labels nor one
 // tensor of at most [MaxAveraged] numbers are compared, not averaged.
 //

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/drift"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 )
 
@@ -68,15 +69,9 @@ func (fn *Function) logFeedback(id uint64, f *Feedback) {
 	fn.Log.Feedback(&entry)
 }
 
-// driftEvery is the minimum interval between queries of a model that are sampled for drift. A window of some thousand
-// queries then covers the last seconds, and sampling costs nothing.
-const driftEvery = api.Nanos(time.Millisecond) //xebec:limit interval between queries sampled for drift
-
-// watchDrift passes a sample of the served queries to the model's Drift.
-func (m *member) watchDrift() {
-	r := m.query.request
-	now, last := int64(r.path.cfg.Now()), m.model.driftSeen.Load()
-	if now-last >= int64(driftEvery) && !r.unlisted && m.model.driftSeen.CompareAndSwap(last, now) {
-		m.model.Drift.Load().Observe(m.Inputs, m.Result().Outputs)
+// watchDrift passes a served query to the model's Drift.
+func (m *member) watchDrift(w *drift.Watch) {
+	if r := m.query.request; !r.unlisted {
+		w.Observe(r.path.cfg.Now(), m.Inputs, m.Result().Outputs)
 	}
 }

@@ -48,8 +48,8 @@ func (m *member) end(code api.Code) {
 	if m.arm != nil {
 		m.arm.observe(code, m.evaluated, r.path.cfg.Now()-r.arrived)
 	}
-	if code == api.OK && m.model.Drift.Load() != nil {
-		m.watchDrift()
+	if w := m.model.Drift.Load(); w != nil && code == api.OK {
+		m.watchDrift(w)
 	}
 	if !m.shadow {
 		m.query.memberEnded()

@@ -123,8 +123,7 @@ type Model struct {
 	// Drift compares what is served with what was validated; nil: there is nothing to compare with.
 	Drift atomic.Pointer[drift.Watch]
 
-	ref       string
-	driftSeen atomic.Int64 // when Drift was last shown a query
+	ref string
 }
 
 // NewModel makes a model. The caller may set its exported fields until it publishes the model in a table.

@@ -19,8 +19,7 @@ func (f *Family) Status(v *Version) api.VersionStatus {
 		}
 	}
 	if w := v.Model().Drift.Load(); w != nil {
-		drift := w.Report()
-		st.Drift = &drift
+		st.Drift = w.Report()
 	}
 	return st
 }
@@ -91,8 +90,9 @@ func (s *State) Read(out *obs.LifecycleSample) {
 	for id, v := range s.versions {
 		out.Phases[string(v.State.Phase())]++
 		if w := v.Model().Drift.Load(); w != nil {
-			report := w.Report()
-			out.Drift = append(out.Drift, obs.DriftSample{Model: id.Name, Version: id.Version, Input: report.Input, Output: report.Output})
+			if report := w.Report(); report != nil {
+				out.Drift = append(out.Drift, obs.DriftSample{Model: id.Name, Version: id.Version, Input: report.Input, Output: report.Output})
+			}
 		}
 	}
 	for name, f := range s.families {

@@ -42,8 +42,26 @@ func TestDriftIsSeen(t *testing.T) {
 	g := serve(t)
 	g.must("deploy", watchedModel(t, "steady", usual))
 	g.must("deploy", watchedModel(t, "shifting", usual))
-	if m := g.model("steady"); m.Version.Drift == nil || m.Version.Drift.Validated != 400 || m.Version.Drift.Input != 0 || m.Version.Drift.Output != 0 {
-		t.Errorf("before the first query the drift is %+v", m.Version.Drift)
+	// A query counts, whatever batch it comes in. Below 200 nothing is shown.
+	batch := func(n int) *api.DriftStatus {
+		t.Helper()
+		inputs := make([]string, n)
+		for i := range inputs {
+			inputs[i] = fmt.Sprint(usual())
+		}
+		if a := g.json("/steady/predict", `{"input_batch":[`+strings.Join(inputs, ",")+`]}`, "Xebec-Slo-Ms", patient); a.Status != 200 {
+			t.Fatalf("a batch is answered by %v", a)
+		}
+		return g.model("steady").Version.Drift
+	}
+	if d := batch(199); d != nil {
+		t.Errorf("after 199 queries the drift is %+v: expected none", d)
+	}
+	if _, known := g.metrics().samples[`xebec_model_drift{model="steady",of="input",version="1"}`]; known {
+		t.Error("after 199 queries there is a metric of the drift")
+	}
+	if d := batch(101); d == nil || d.Validated != 400 || d.Served != 300 {
+		t.Errorf("after 300 queries the drift is %+v", d)
 	}
 	if text := g.must("describe", "model", "steady"); !strings.Contains(text, "400 of 400 queries") {
 		t.Errorf("describe says of the validation\n%s", text)
@@ -59,7 +77,7 @@ func TestDriftIsSeen(t *testing.T) {
 				}
 			}
 			m, err := g.modelStatus(ctx, model)
-			return err == nil && m.Version.Drift.Served >= enough, fmt.Sprintf("%+v %v", m.Version.Drift, err)
+			return err == nil && m.Version.Drift != nil && m.Version.Drift.Served >= enough, fmt.Sprintf("%+v %v", m.Version.Drift, err)
 		})
 		return g.model(model).Version.Drift
 	}
