@@ -128,6 +128,7 @@ type Call struct {
 	sink      Sink
 	rendering rendering
 	fields    factFields
+	streamed  *Streamed // of a model that answers in streams, else nil
 }
 
 // Replier writes answers.
@@ -158,8 +159,16 @@ func (c *Call) Submit(to Replier, cork *query.Cork) {
 	c.Request.SubmitCorked(cork)
 }
 
-// Deliver sends the answer.
+// Deliver sends the answer, or its first part.
 func (c *Call) Deliver() {
+	if c.streamed != nil {
+		c.streamed.deliver()
+		return
+	}
+	c.send()
+}
+
+func (c *Call) send() {
 	to := c.to
 	c.to = nil // a call in its pool keeps no connection
 	to.Reply(c)

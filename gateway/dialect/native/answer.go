@@ -12,8 +12,8 @@ import (
 // Settled renders Clipper's answer, extended by confidence and models. A batch in which at least one query has an output
 // is an answer. A request without any output has the status of its code.
 func (c *call) Settled() api.Code {
-	if c.flow != nil {
-		return c.flow.settled()
+	if s := c.Streamed(); s != nil {
+		return s.Settled()
 	}
 	return c.settled()
 }

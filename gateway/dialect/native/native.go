@@ -43,7 +43,6 @@ type call struct {
 	body    bodyKind
 	form    formReader
 	rawAnswer
-	flow *flow // of a model that answers in streams, else nil
 }
 
 func (s *service) newCall() *call {
@@ -53,10 +52,7 @@ func (s *service) newCall() *call {
 }
 
 // Released returns the call to its pool.
-func (c *call) Released() {
-	c.flow = nil
-	c.service.calls.Put(c)
-}
+func (c *call) Released() { c.service.calls.Put(c) }
 
 // predict serves POST /{function}/predict.
 func (s *service) predict(x dialect.Exchange) {
