@@ -29,7 +29,10 @@ func ParseModelRef(s string) (ModelID, error) {
 }
 
 // ReservedNames are the first path segments that the function port uses itself; no function may have one as its name.
-var ReservedNames = []string{"v1", "v2", "healthz", "readyz", "metrics", "admin"}
+var ReservedNames = []string{"v1", "v2", "healthz", "readyz", "metrics", "admin", "openapi.yaml"}
+
+// LaterReservedNames were reserved when functions could have them already. Those that are declared keep working; new ones are refused.
+var LaterReservedNames = []string{"docs"}
 
 // MaxNameBytes is DNS-1123's limit for a label: names end up in host names, file names and metric labels.
 const MaxNameBytes = 63 //xebec:limit a name or version

@@ -19,6 +19,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/dialect/catalog"
 	"github.com/xebec-serving/xebec/gateway/dialect/native"
 	"github.com/xebec-serving/xebec/gateway/dialect/oip"
 	"github.com/xebec-serving/xebec/gateway/dialect/tfserving"
@@ -66,7 +67,7 @@ func (f *fixture) shutdown(ctx context.Context) (err error) {
 
 // dialects are those of a gateway.
 func dialects() []dialect.Dialect {
-	return []dialect.Dialect{native.Dialect{}, oip.Dialect{Version: "test", Ready: ready}, tfserving.Dialect{}}
+	return []dialect.Dialect{native.Dialect{}, oip.Dialect{Version: "test", Ready: ready}, tfserving.Dialect{}, catalog.Dialect{Since: time.Unix(7, 0)}}
 }
 
 func ready() (bool, string) { return true, "" }

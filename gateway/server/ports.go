@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/dialect/catalog"
 	"github.com/xebec-serving/xebec/gateway/dialect/native"
 	"github.com/xebec-serving/xebec/gateway/dialect/oip"
 	"github.com/xebec-serving/xebec/gateway/dialect/tfserving"
@@ -183,7 +184,7 @@ func (s *Server) serveFunctions() (err error) {
 		s.http, err = http.New(http.Config{
 			Path: s.path, Listener: ln, TLS: s.functionTLS, Limits: s.cfg.limits(), Ready: s.Ready, Problems: s.Problems, Upgrade: s.Upgrade, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
 			Bodies: s.bodies, Refusals: &s.refusals.functions, Panicked: s.panicked("functions"), BusyPoll: busy,
-			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready}, tfserving.Dialect{}}, s.cfg.Dialects...),
+			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready}, tfserving.Dialect{}, catalog.Dialect{Since: time.Now()}}, s.cfg.Dialects...),
 		})
 		if err != nil {
 			return err

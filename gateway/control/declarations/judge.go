@@ -45,7 +45,11 @@ func (d *Declarations) judge(s *versions.State, set *manifest.Set) ([]api.Change
 			return nil, refuse(set, api.KindFunction, i, api.InvalidArgument, err)
 		}
 		c := api.Change{Kind: api.KindFunction, Name: f.Name, Action: api.Created}
-		if old, ok := d.cfg.Functions.Get(f.Name); ok && old.Source == versions.Applied {
+		old, ok := d.cfg.Functions.Get(f.Name)
+		if !ok && slices.Contains(api.LaterReservedNames, f.Name) {
+			return nil, refuse(set, api.KindFunction, i, api.InvalidArgument, api.FieldErrors{{Path: "name", Message: fmt.Sprintf("%q is reserved: expected another name", f.Name)}})
+		}
+		if ok && old.Source == versions.Applied {
 			c.Action = api.Updated
 			if reflect.DeepEqual(old.Spec, f) {
 				c.Action = api.Unchanged

@@ -6,8 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/gateway/internal/state"
 )
 
 // An error in what only the gateway can judge names the line.
@@ -24,6 +28,7 @@ func TestRefusalsNameTheLine(t *testing.T) {
 		want       string
 	}{
 		{"unknown policy", "kind: Function\nname: f\nmodels: [m]\npolicy: exp33\n", api.InvalidArgument, `test.yaml:4:9: function f: policy: there is no policy "exp33"`},
+		{"a name that is reserved", "kind: Function\nname: docs\nmodels: [m]\n", api.InvalidArgument, `test.yaml:2:7: function docs: name: "docs" is reserved: expected another name`},
 		{"unknown parameter", "kind: Function\nname: f\nmodels: [m]\npolicy: {name: exp3,\n  etta: 1}\n", api.InvalidArgument, "test.yaml:5:9: function f: policy.etta: "},
 		{"value of a parameter", "kind: Function\nname: f\nmodels: [m]\npolicy: {name: exp3, eta: -1}\n", api.InvalidArgument, "test.yaml:4:27: function f: policy.eta: "},
 		{"default of the wrong type", "kind: Function\nname: f\nmodels: [m]\ndefault: seven\n", api.InvalidArgument, "test.yaml:4:10: function f: default: "},
@@ -59,4 +64,22 @@ func TestARefusalNamesTheFirstLabel(t *testing.T) {
 			t.Fatalf("the version is named by %s, want label a", where)
 		}
 	}
+}
+
+// TestLaterReservedNames: what was declared before its name was reserved stays in force, with a warning, and can be changed.
+func TestLaterReservedNames(t *testing.T) {
+	core, lines := observer.New(zap.WarnLevel)
+	b := begun(t, Config{Log: zap.New(core)})
+	b.mustApply(model)
+	const docs = "kind: Function\nname: docs\nmodels: [m]\n"
+	s := b.cfg.Catalog.Lock()
+	b.takeOver(s, *decoded(t, docs), nil, map[state.ObjectKey]string{})
+	b.cfg.Catalog.Unlock()
+	if _, ok := b.cfg.Functions.Get("docs"); !ok {
+		t.Fatal("the stored function is not in force")
+	}
+	if found := lines.FilterMessageSnippet("reserved by now").Len(); found != 1 {
+		t.Errorf("%d warnings", found)
+	}
+	b.mustApply(docs + "slo: 1s\n")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -438,6 +439,9 @@ func (d *Declarations) takeOver(s *versions.State, put manifest.Set, drop []stat
 		if _, err := functions.PolicyOf(&spec); err != nil {
 			problems[key] = err.Error()
 			continue
+		}
+		if slices.Contains(api.LaterReservedNames, spec.Name) {
+			d.cfg.Log.Warn("a function has a name that is reserved by now: it keeps answering at its own paths, and should be declared under another name", zap.String("function", spec.Name))
 		}
 		kept.Functions = append(kept.Functions, spec)
 	}

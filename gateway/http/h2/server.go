@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -288,7 +289,13 @@ func (o *Options) pace(due time.Time, n int, now time.Time) time.Time {
 func fill(to *protocol.Request, r *http.Request, body []byte) {
 	to.Header.SetProtocol("HTTP/2.0")
 	to.Header.SetMethod(r.Method)
-	to.SetRequestURI(r.URL.RequestURI())
+	uri := r.URL.RequestURI()
+	if path, query, has := strings.Cut(uri, "?"); len(path) > 2 && strings.HasSuffix(path, "/") && !strings.HasSuffix(path, "//") { // as package http1 reads it
+		if uri = strings.TrimSuffix(path, "/"); has {
+			uri += "?" + query
+		}
+	}
+	to.SetRequestURI(uri)
 	to.SetHost(r.Host)
 	for name, values := range r.Header {
 		for _, v := range values {

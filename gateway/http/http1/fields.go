@@ -83,7 +83,17 @@ func (h *Head) readTarget(from, end int) *Failure {
 	if stop > from {
 		h.path = span{uint32(from), uint32(stop)}
 	}
-	return CheckPath(h.Path())
+	failure := CheckPath(h.Path())
+	h.path.to = h.path.from + uint32(len(TrimSlash(h.Path())))
+	return failure
+}
+
+// TrimSlash leaves out one slash at the end of a path: clients send it or not, and mean the same.
+func TrimSlash(path []byte) []byte {
+	if n := len(path); n > 2 && path[n-1] == '/' && path[n-2] != '/' {
+		return path[: n-1 : n-1]
+	}
+	return path
 }
 
 // CheckPath refuses paths, still percent-encoded, that a proxy and the gateway could read as different ones. It returns nil for others.

@@ -30,7 +30,8 @@ func (h *Head) at(s span) []byte { return h.buf[s.from:s.to:s.to] }
 // Method is the request's method, as it was sent.
 func (h *Head) Method() []byte { return h.at(h.method) }
 
-// Path is the target's path, still percent-encoded; "*" for OPTIONS of the server. It has no dot segment and no encoded slash.
+// Path is the target's path, still percent-encoded; "*" for OPTIONS of the server. It has no dot segment and no encoded slash. One slash at its end is
+// left out.
 func (h *Head) Path() []byte { return h.at(h.path) }
 
 // Query is what follows the path's question mark.
