@@ -79,9 +79,10 @@ func secretNames(spec *api.ModelSpec) (names []string) {
 	return names
 }
 
-// environment is what the spec says of the environment, without what is in files.
+// environment is what the spec says of the environment, without what is in files. Python writes what a model prints at
+// once, also while it loads: without the variable a pipe gets it when 8 KiB have gathered, or at the end.
 func environment(spec *api.ModelSpec) []string {
-	var env []string
+	env := []string{"PYTHONUNBUFFERED=1"}
 	for name, v := range spec.Run.Env {
 		if v.File == "" {
 			env = append(env, name+"="+v.Value)

@@ -118,13 +118,13 @@ func TestValuesFromFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := <-k.launches
-	if !slices.Equal(l.Env[:2], []string{"A=b", "KEY=s3cret"}) || !slices.Equal(l.Secret, []string{"KEY"}) {
+	if !slices.Equal(l.Env[:3], []string{"PYTHONUNBUFFERED=1", "A=b", "KEY=s3cret"}) || !slices.Equal(l.Secret, []string{"KEY"}) {
 		t.Errorf("launch %+v", l)
 	}
 	if lines := d.Logs().TailOf(l.Replica, LogLines); len(lines) == 0 || !strings.Contains(lines[0].Text, "run.env.KEY: every user of this machine can read the file of its value: chmod o-rwx "+path) {
 		t.Errorf("log: %+v", lines)
 	}
-	if shared := d.launch(); !slices.Equal(shared.Env, []string{"A=b"}) {
+	if shared := d.launch(); !slices.Equal(shared.Env, []string{"PYTHONUNBUFFERED=1", "A=b"}) {
 		t.Errorf("what launches share has the environment %v", shared.Env)
 	}
 }
@@ -143,7 +143,7 @@ func TestAModelWithValuesFromFilesHasItsOwnZygote(t *testing.T) {
 		t.Errorf("kinds %q, %q, %q, %q", kind("a", ""), kind("b", ""), kind("a", "/key"), kind("b", "/key"))
 	}
 	d := deploy(t, h, strings.Replace(sleeper, "model.py]}", "model.py], env: {A: b, KEY: {valueFrom: {file: /key}}}}", 1))
-	if l := d.launch(); !slices.Equal(l.Secret, []string{"KEY"}) || !slices.Equal(l.Env, []string{"A=b"}) {
+	if l := d.launch(); !slices.Equal(l.Secret, []string{"KEY"}) || !slices.Equal(l.Env, []string{"PYTHONUNBUFFERED=1", "A=b"}) {
 		t.Errorf("announced as %+v", l)
 	}
 }

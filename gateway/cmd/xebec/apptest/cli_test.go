@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
@@ -184,13 +185,17 @@ run: {command: [%s, model.py]}
 	bad("no-command", "no-such-program", "")
 	bad("no-import", "python", "import xebec\nimport no_such_module\n")
 	bad("no-serve", "python", "print('that was all', flush=True)\n")
+	bad("two-arguments", "python", "import xebec\ndef predict(batch, user):\n    return batch\nxebec.serve(predict)\n")
+	bad("undeclared-stream", "python", "import xebec\n\ndef predict(batch):\n    yield batch\nxebec.serve(predict)\n")
 	writeFile(t, dir, "good.yaml", testModel("good", nil)+function("good", "good", "slo: 60s"))
 	// serve returns when readyz is 200: each model is ready, or has failed.
 	g := serve(t, "--config", dir, "--python", python(t))
 	for name, says := range map[string][]string{
-		"no-command": {"no-such-program", "not found"},
-		"no-import":  {"exited with code 1", "No module named 'no_such_module'"},
-		"no-serve":   {"exited with code 0", "that was all"},
+		"no-command":        {"no-such-program", "not found"},
+		"no-import":         {"exited with code 1", "No module named 'no_such_module'"},
+		"no-serve":          {"exited with code 0", "that was all"},
+		"two-arguments":     {"exited with code 1", "model.py:2) takes (batch, user), but it is called as predict(batch)"},
+		"undeclared-stream": {"exited with code 1", "add stream: true to its manifest. predict (model.py:3) is a generator function"},
 	} {
 		m := g.model(name)
 		if m.State != api.ModelFailed {
@@ -217,6 +222,13 @@ run: {command: [%s, model.py]}
 	if !strings.Contains(r.err, "ModuleNotFoundError") {
 		t.Errorf("deploy does not show the last output of the model:\n%s", r.err)
 	}
+	// What a model prints can be read while it still loads.
+	bad("loads", "python", "import os\nprint('reading weights')\nos.open('weights', os.O_RDONLY)\n")
+	if err := syscall.Mkfifo(filepath.Join(dir, "loads", "weights"), 0o644); err != nil { // opening it waits for a writer
+		t.Fatal(err)
+	}
+	g.must("apply", "-f", filepath.Join(dir, "loads", "xebec.yaml"))
+	g.awaitLog("loads", "reading weights")
 	// After its file is repaired the model starts without a command.
 	writeFile(t, dir, "no-import/model.py", "import xebec\nxebec.serve(lambda batch: batch)\n")
 	g.awaitReplicas("no-import", 1)

@@ -139,7 +139,8 @@ def test_async_calls_at_once(calling):
     gw, lines = calling(
         "import asyncio\n"
         "async def predict(batch):\n"
-        "    many, *ones = await asyncio.gather(xebec.acall.many('up', [b'x', b'y']), *(xebec.acall('up', c) for c in (b'a', b'b', b'c')))\n"
+        "    ones = (xebec.acall('up', c) for c in (b'a', b'b', b'c'))\n"
+        "    many, *ones = await asyncio.gather(xebec.acall.many('up', [b'x', b'y']), *ones)\n"
         "    return [b''.join(many + ones) for _ in batch]\n"
         "xebec.serve(predict)",
         {"up": Callee({"x": "bytes[]"}, {"y": "bytes[]"}, answer)},

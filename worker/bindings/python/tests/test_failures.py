@@ -72,7 +72,8 @@ def rejected(gw, expression, n=2):
         (
             {"a": "int64[]", "b": "int64[]"},
             {
-                "[[1, 2], [1, 2]]": "a list whose item 0 is list of length 2; expected a dict with the keys ['a', 'b'], or a tuple in this order",
+                "[[1, 2], [1, 2]]": "a list whose item 0 is list of length 2; expected a dict with the keys ['a', 'b'], "
+                "or a tuple in this order",
                 "[{'a': 1, 'b': 2}, {'a': 1}]": "a list whose item 1 is dict with the keys ['a']; expected a dict with the keys ['a', 'b']",
                 "[(1, 2)]": "output 'a': predict returned an array of shape (1,); expected (2,)",
                 "[]": "list of length 0; expected a dict with the keys ['a', 'b']",

@@ -90,7 +90,12 @@ def test_errors_have_known_codes():
 
 @pytest.mark.parametrize(
     "values, outputs, want",
-    [([1, 2, 3], "int64[]", [1, 2, 3]), ([1.0, 2.5, 3], "float32[]", [1, 2.5, 3]), ([1, 2, 3], "uint8[]", [1, 2, 3]), ([True, False, True], "bool[]", [1, 0, 1])],
+    [
+        ([1, 2, 3], "int64[]", [1, 2, 3]),
+        ([1.0, 2.5, 3], "float32[]", [1, 2.5, 3]),
+        ([1, 2, 3], "uint8[]", [1, 2, 3]),
+        ([True, False, True], "bool[]", [1, 0, 1]),
+    ],
 )
 def test_arrays_of_objects_that_are_numbers(values, outputs, want):
     got = xebec.try_predict(lambda batch: np.array(values, dtype=object), np.zeros(3), inputs="float64[]", outputs=outputs)
@@ -111,7 +116,7 @@ def test_parameters_and_calls():
     got = xebec.try_predict(predict, [1, 2], inputs="int64[]", outputs="string[]", text=True, **given)
     assert got == ["1 ann é r-1", "2 bob 2 "]
     with pytest.raises(TypeError, match="parameters has 1 items for 2 queries"):
-        xebec.try_predict(predict, [1, 2], inputs="int64[]", outputs="string[]", parameters=[{}])
+        xebec.try_predict(predict, [1, 2], inputs="int64[]", outputs="string[]", **{**given, "parameters": [{}]})
 
     def words(batch, parameters):
         yield from range(parameters[0]["n"])

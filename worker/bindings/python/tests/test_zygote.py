@@ -40,7 +40,8 @@ def b64(text):
 
 def request(directory, argv=("model.py",), marker=MARKER, **env):
     entries = {**{k: v for k, v in os.environ.items()}, "XEBEC_LAUNCH": marker, **env}
-    return {"argv": [b64(a) for a in argv], "dir": b64(str(directory)), "env": [b64(f"{k}={v}") for k, v in entries.items()], "marker": marker}
+    env = [b64(f"{k}={v}") for k, v in entries.items()]
+    return {"argv": [b64(a) for a in argv], "dir": b64(str(directory)), "env": env, "marker": marker}
 
 
 class Zygote:
@@ -118,7 +119,10 @@ def test_ready_and_the_end(zygote, tmp_path):
         ("1 +", "import bad: SyntaxError: "),
         ("raise RuntimeError('x' * 100_000)", "import bad: RuntimeError: xxx"),
         ("f = open('/dev/null')", "the imports have left /dev/null open (1 in all): forked processes would share it"),
-        ("import threading as t\nt.Thread(target=t.Event().wait, name='mine', daemon=True).start()", "the imports have started 1 threads (mine)"),
+        (
+            "import threading as t\nt.Thread(target=t.Event().wait, name='mine', daemon=True).start()",
+            "the imports have started 1 threads (mine)",
+        ),
     ],
 )
 def test_what_cannot_be_a_zygote(zygote, tmp_path, source, why):
@@ -254,7 +258,8 @@ def test_apart(outputs, tmp_path, apart):
     theirs.close()
     ours.settimeout(PATIENCE_S)
     assert json.loads(ours.recv(65_536)) == READY
-    ours.sendmsg([json.dumps({**request(tmp_path), "apart": apart}).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", outputs[:3]))])
+    passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", outputs[:3]))]
+    ours.sendmsg([json.dumps({**request(tmp_path), "apart": apart}).encode()], passed)
     assert json.loads(ours.recv(65_536))["pid"] > 0
     os.write(outputs[3], b"g")
     ours.close()

@@ -7,11 +7,12 @@ Model authors make one call. Inputs arrive without a copy, outputs that do not f
 exception of predict ends the process. The binding never unpickles, prints only what went wrong with the gateway, starts
 no thread unless the model asks for concurrency, and imports numpy only for a model with a numeric tensor.
 
-Where to read next: ``_serve`` is the public API, ``_worker`` the state machine of ``api/spec/worker.md``. ``_link`` and
-``_ring.c`` transport descriptors. ``_blocks`` lays out tensors in shared memory, with the codecs ``_arrays``,
-``_views`` and ``_bytes``. ``_model`` turns values into arguments and results into values, ``_frames`` into frames. ``_protocol`` encodes frames
-and descriptors. ``_concurrent`` runs predictions beside each other, ``_calls`` calls other functions of the gateway,
-``_streams`` those whose answers are streams. ``_zygote`` is separate: the process that workers are forked from.
+Where to read next: ``_serve`` is the public API, ``_worker`` the state machine of ``api/spec/worker.md``. ``_link``
+and ``_ring.c`` transport descriptors. ``_blocks`` lays out tensors in shared memory, with the codecs ``_arrays``,
+``_views`` and ``_bytes``. ``_model`` turns values into arguments and results into values, ``_frames`` into frames.
+``_protocol`` encodes frames and descriptors. ``_concurrent`` runs predictions beside each other, ``_calls`` calls
+other functions of the gateway, ``_streams`` those whose answers are streams. ``_zygote`` is separate: the process
+that workers are forked from.
 """
 
 from ._calls import CallError, acall, call

@@ -7,6 +7,7 @@ This module imports numpy, and is imported only if a signature has a numeric ten
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ import numpy as np
 from ._bytes import as_list, ragged_size, read_entries, write_entries
 from ._protocol import ProtocolError
 from ._tensors import BadOutput, TensorSpec, describe
+
+# torch.from_numpy warns once about each batch's read-only memory, which is how inputs always are, and so at every start.
+warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
 
 # ndarray(shape, dtype, buffer, offset) is one call, in half the time of frombuffer and reshape. It keeps the mapping
 # alive by a reference but does not count as an exported buffer, so mappings are never closed, only released.

@@ -169,7 +169,8 @@ def _there(callee: str) -> Lines:
         why = "calls are possible only in predict, while it evaluates a query of the gateway: not when the module is loaded"
         raise CallError(callee, "forbidden", why)
     if _lines is None:
-        raise CallError(callee, "forbidden", f"this model calls nothing: add calls: [{callee}] to its manifest, and let the gateway start it")
+        why = f"this model calls nothing: add calls: [{callee}] to its manifest, and let the gateway start it"
+        raise CallError(callee, "forbidden", why)
     if not _NAME.fullmatch(callee):
         raise CallError(callee, "not_found", "this is no name of a function or model")
     return _lines
@@ -214,13 +215,18 @@ async def _asend(lines: Lines, request: list[Any]) -> _Answer:
 async def _wait(loop: Any, lines: Lines) -> socket.socket:
     """Waits on a thread for a line. If this task is cancelled meanwhile, the line goes back."""
     waiting = loop.run_in_executor(None, lines.take, True)
+
+    def back(taken: Any) -> None:
+        if not taken.cancelled() and not taken.exception():
+            lines.give(taken.result(), True)
+
     try:
         import asyncio
 
         line: socket.socket = await asyncio.shield(waiting)
         return line
     except BaseException:
-        waiting.add_done_callback(lambda f: f.cancelled() or f.exception() or lines.give(f.result(), True))
+        waiting.add_done_callback(back)
         raise
 
 

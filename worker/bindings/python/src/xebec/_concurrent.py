@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ._model import is_async
+from ._check import is_async
 from ._tensors import Error
 
 _clock = time.perf_counter_ns

@@ -12,8 +12,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Optional
 
-from ._blocks import Block, Codec, Float64s, LaidOut, Statuses, codecs
-from ._bytes import ByteStrings
+from ._blocks import Block, Float64s, LaidOut, Statuses, codecs
+from ._bytes import ByteStrings, Codec
 from ._frames import maker, unframed
 from ._protocol import CAN_CALLS, CAN_PARAMETERS, ProtocolError
 from ._tensors import BadOutput, Error, Signature, TensorSpec, describe
@@ -24,6 +24,11 @@ MAX_ERROR_BYTES = 16 * 1024
 _NO_STREAM = (
     "predict returned a generator. A model that answers in streams has a predict that is a generator function itself, with yield, "
     "and stream: true in its manifest"
+)
+
+_NOT_AWAITED = (
+    "predict returned an awaitable, but is no `async def` itself: a lambda or a decorator hides the one that it calls. "
+    "Write `async def predict(batch): return await …`"
 )
 
 # The gateway's rings have 64 entries, of which it keeps some.
@@ -52,12 +57,12 @@ class Last(NamedTuple):
     output: Any
 
 
-class _End:
+class End:
     def __repr__(self) -> str:
         return "xebec.END"
 
 
-END = _End()  # what step returns for a sequence that has ended without a further output
+END = End()  # what step returns for a sequence that has ended without a further output
 
 
 class Answer(NamedTuple):
@@ -154,6 +159,9 @@ class Model:
         except BadOutput as e:
             if hasattr(returned, "__next__") or hasattr(returned, "__anext__"):
                 raise BadOutput(f"{e}. {_NO_STREAM}") from None
+            if hasattr(returned, "__await__"):
+                getattr(returned, "close", int)()  # otherwise Python warns that it was never awaited
+                raise BadOutput(f"{e}. {_NOT_AWAITED}") from None
             raise
 
     def _answer(self, returned: Any, n: int) -> Answer:
@@ -298,39 +306,3 @@ def read_call(raw: bytes) -> Call:
     except struct.error:
         raise ProtocolError(f"the calls: an item of {len(raw)} bytes ends too early") from None
     return Call(time.monotonic() + micros / 1e6 if micros else None, *texts)
-
-
-GENERATOR, ASYNC_GENERATOR = 0x20, 0x200  # inspect.CO_GENERATOR and CO_ASYNC_GENERATOR, without the import
-
-
-def is_async(predict: Any) -> bool:
-    """Whether predict is an async function, or an object whose call is one."""
-    return bool(flags_of(predict) & 0x80)  # inspect.CO_COROUTINE
-
-
-def is_generator(predict: Any) -> bool:
-    """Whether predict is a generator function, async or not, or an object whose call is one."""
-    return bool(flags_of(predict) & (GENERATOR | ASYNC_GENERATOR))
-
-
-def flags_of(predict: Any) -> int:
-    """The flags of predict's code, 0 if it has none."""
-    while hasattr(predict, "func"):  # functools.partial
-        predict = predict.func
-    code = getattr(predict, "__code__", None) or getattr(getattr(type(predict), "__call__", None), "__code__", None)
-    return code.co_flags if code else 0
-
-
-def check_handlers(h: Handlers) -> None:
-    """Raises TypeError for handlers that serve cannot use, before it connects."""
-    wanted: Sequence[tuple[str, Any, bool]] = (
-        ("predict", h.predict, True),
-        ("feedback", h.feedback, False),
-        ("accuracy", h.accuracy, False),
-        ("step", h.step, False),
-    )
-    for name, handler, required in wanted:
-        if not callable(handler) and (required or handler is not None):
-            raise TypeError(f"xebec.serve: {name} is {describe(handler)}; expected a function")
-    if not isinstance(h.concurrency, int) or not 1 <= h.concurrency <= MAX_CONCURRENCY:
-        raise TypeError(f"xebec.serve: the concurrency is {h.concurrency!r}; expected a number from 1 to {MAX_CONCURRENCY}")

@@ -7,16 +7,37 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Optional, Union
+from typing import TYPE_CHECKING, Any, NoReturn, Optional, Union, overload
 
 from ._blocks import Block, LaidOut, codecs
 from ._bytes import ByteStrings
+from ._check import check_handlers, is_async, is_generator
 from ._frames import unframed
 from ._link import ring_module
-from ._model import MAX_CONCURRENCY, Call, Handlers, Model, check_handlers, is_async, is_generator
+from ._model import MAX_CONCURRENCY, Call, Handlers, Model
 from ._protocol import CAN_PARAMETERS
 from ._tensors import ERROR_CODES, BadOutput, Error, Signature, TensorSpec, describe, parse_spec
 from ._worker import Launch, Worker
+
+if TYPE_CHECKING:
+    from ._accepted import (
+        Accuracy,
+        Feedback,
+        FeedbackC,
+        No,
+        Predict,
+        PredictC,
+        PredictCP,
+        PredictCPQ,
+        PredictCQ,
+        PredictP,
+        PredictPQ,
+        PredictQ,
+        Results,
+        Step,
+        SureResults,
+        Yes,
+    )  # fmt: skip
 
 EXIT_NOT_LAUNCHED = 2
 
@@ -24,11 +45,114 @@ _CODES = {number: code for code, number in ERROR_CODES.items()}
 _VARIABLES = ("XEBEC_SOCKET", "XEBEC_TOKEN", "XEBEC_MODEL", "XEBEC_VERSION")
 
 
+# One overload for each set of arguments that predict takes, with and without confidences; the last is for sequences.
+@overload
+def serve(
+    predict: Predict[Results], *,
+    contexts: No = False, parameters: No = False, calls: No = False, confidences: No = False,
+    feedback: Feedback = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: Predict[SureResults], *,
+    contexts: No = False, parameters: No = False, calls: No = False, confidences: Yes,
+    feedback: Feedback = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictQ[Results], *,
+    contexts: No = False, parameters: No = False, calls: Yes, confidences: No = False,
+    feedback: Feedback = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictQ[SureResults], *,
+    contexts: No = False, parameters: No = False, calls: Yes, confidences: Yes,
+    feedback: Feedback = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictP[Results], *,
+    contexts: No = False, parameters: Yes, calls: No = False, confidences: No = False,
+    feedback: Feedback = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictP[SureResults], *,
+    contexts: No = False, parameters: Yes, calls: No = False, confidences: Yes,
+    feedback: Feedback = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictPQ[Results], *,
+    contexts: No = False, parameters: Yes, calls: Yes, confidences: No = False,
+    feedback: Feedback = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictPQ[SureResults], *,
+    contexts: No = False, parameters: Yes, calls: Yes, confidences: Yes,
+    feedback: Feedback = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictC[Results], *,
+    contexts: Yes, parameters: No = False, calls: No = False, confidences: No = False,
+    feedback: FeedbackC = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictC[SureResults], *,
+    contexts: Yes, parameters: No = False, calls: No = False, confidences: Yes,
+    feedback: FeedbackC = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictCQ[Results], *,
+    contexts: Yes, parameters: No = False, calls: Yes, confidences: No = False,
+    feedback: FeedbackC = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictCQ[SureResults], *,
+    contexts: Yes, parameters: No = False, calls: Yes, confidences: Yes,
+    feedback: FeedbackC = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictCP[Results], *,
+    contexts: Yes, parameters: Yes, calls: No = False, confidences: No = False,
+    feedback: FeedbackC = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictCP[SureResults], *,
+    contexts: Yes, parameters: Yes, calls: No = False, confidences: Yes,
+    feedback: FeedbackC = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictCPQ[Results], *,
+    contexts: Yes, parameters: Yes, calls: Yes, confidences: No = False,
+    feedback: FeedbackC = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: PredictCPQ[SureResults], *,
+    contexts: Yes, parameters: Yes, calls: Yes, confidences: Yes,
+    feedback: FeedbackC = None, accuracy: Accuracy = None, text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
+@overload
+def serve(
+    predict: Callable[..., object], *, step: Step,
+    contexts: bool = False, parameters: bool = False, calls: bool = False, confidences: bool = False,
+    text: bool = False, concurrency: Optional[int] = None,
+) -> NoReturn: ...  # fmt: skip
 def serve(
     predict: Callable[..., Any],
     *,
     feedback: Optional[Callable[..., Any]] = None,
-    accuracy: Optional[Callable[[], float]] = None,
+    accuracy: Optional[Callable[[], Any]] = None,
     contexts: bool = False,
     confidences: bool = False,
     text: bool = False,
@@ -98,16 +222,18 @@ def serve(
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("xebec.serve: call it from the main thread; Python handles the gateway's SIGTERM only there")
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(line_buffering=True)  # the gateway reads the model's prints as log lines
+        # The gateway reads the model's prints as log lines. Until now they were written piece by piece (PYTHONUNBUFFERED).
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
     busy = os.environ.get("XEBEC_BUSY_POLL") or "0"
     if not busy.isdecimal():
         raise ValueError(f"XEBEC_BUSY_POLL={busy!r}: expected microseconds, as the gateway sets it")
-    Worker(handlers, Launch(*(os.environ[name] for name in _VARIABLES), int(busy)), ring_module()).run()
+    socket, token, model, version = (os.environ[name] for name in _VARIABLES)
+    Worker(handlers, Launch(socket, token, model, version, int(busy)), ring_module()).run()
     raise SystemExit(0)
 
 
 def try_predict(
-    predict: Callable[..., Any],
+    predict: Callable[..., Union[Results, SureResults]],
     batch: Any,
     *,
     inputs: Union[str, dict[str, str]],
@@ -131,7 +257,7 @@ def try_predict(
     signature = Signature(_specs(inputs, "input"), _specs(outputs, "output"))
     has_contexts, has_parameters, has_calls = contexts is not None, parameters is not None, calls is not None
     handlers = Handlers(predict, None, None, has_contexts, confidences, text, parameters=has_parameters, calls=has_calls)
-    check_handlers(handlers)
+    check_handlers(handlers, "try_predict")
     model = Model(handlers, signature, has_contexts, mode_more=CAN_PARAMETERS if has_parameters else 0)
     names = [spec.name for spec in signature.inputs]
     if hasattr(batch, "columns"):
@@ -160,7 +286,7 @@ def try_predict(
         arguments = (*arguments[:-1], list(calls))
     if is_generator(predict):
         return _try_stream(predict, model, arguments, n)
-    returned = predict(*arguments)
+    returned: Any = predict(*arguments)
     if is_async(predict):
         import asyncio
 

@@ -37,7 +37,7 @@ class Stream:
     """One query and the outputs of its stream. Any thread may call its methods. What they send waits for ring, so that one
     bell is enough for the outputs of many streams."""
 
-    def __init__(self, streams: "Streams", worker: Any, q: tuple[int, ...], maps: Any) -> None:
+    def __init__(self, streams: Streams, worker: Any, q: tuple[int, ...], maps: Any) -> None:
         self._streams, self._worker, self.batch = streams, worker, q[0]
         self._lock = threading.Lock()
         self._request = q
@@ -294,7 +294,8 @@ class Generators(Streams):
         change = threading.Event()
         stream.on_change = change.set
         stream.begins()
-        generator, how, started = None, True, _clock()
+        generator, started = None, _clock()
+        how: Any = True
         try:
             generator = iter(self._handlers.predict(*arguments))
             for output in generator:
@@ -355,7 +356,8 @@ class AsyncGenerators(Streams):
 
     async def _generate(self, stream: Stream, arguments: tuple[Any, ...], change: Any) -> None:
         stream.begins()
-        generator, how, started = None, True, _clock()
+        generator, started = None, _clock()
+        how: Any = True
         try:
             generator = self._handlers.predict(*arguments)
             async for output in generator:
@@ -491,6 +493,6 @@ def executor(handlers: Any, lost: Callable[[BaseException], Any]) -> Streams:
     """What runs the model's code."""
     if handlers.step:
         return Steps(handlers, lost)
-    from ._model import ASYNC_GENERATOR, flags_of
+    from ._check import ASYNC_GENERATOR, flags_of
 
     return AsyncGenerators(handlers, lost) if flags_of(handlers.predict) & ASYNC_GENERATOR else Generators(handlers, lost)

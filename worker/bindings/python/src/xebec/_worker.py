@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, NoReturn, Optional
 
 from . import _calls
 from . import _protocol as p
+from ._check import is_async, is_generator, place
 from ._link import Maps, SocketLink, map_segments
-from ._model import Answer, Handlers, Model, cut, error_text, is_async
+from ._model import Answer, Handlers, Model, cut, error_text
 from ._tensors import BadOutput, Error
 
 VERSION = "0.1.0"
@@ -165,6 +166,8 @@ class Worker:
                     stream.discard()
             elif kind == p.REFUSED:
                 code, text = p.decode_refused(payload)
+                if is_generator(self._handlers.predict):
+                    text += f". predict{place(self._handlers.predict)} is a generator function"
                 self._die(f"the gateway refused this worker: {text} (code {code}, {p.REFUSED_WHY.get(code, 'unknown')})")
             else:
                 raise p.ProtocolError(f"frame type 0x{kind:02x} is not expected here")

@@ -22,9 +22,9 @@ subreaper moves it where that has failed.
 
 **Workers apart from each other.** Workers of one zygote have the same user and the same namespaces. A worker that is forked
 with "apart" enters a Landlock domain of its own before it can be adopted. A process in such a domain can trace only processes
-in that domain or in one below it, and reading another one's memory, environment, maps or descriptors in /proc counts as tracing. From ABI 6
-on, the same holds for signals and for connections to abstract unix sockets. The zygote's own domain is above those of its workers. The domain
-forbids nothing else: its only rule allows everything that it handles.
+in that domain or in one below it, and reading another one's memory, environment, maps or descriptors in /proc counts as
+tracing. From ABI 6 on, the same holds for signals and for connections to abstract unix sockets. The zygote's own domain is
+above those of its workers. The domain forbids nothing else: its only rule allows everything that it handles.
 
 **What is refused.** A forked process has only the thread that forked, and it shares open files with its parent. So a
 zygote does not fork if its imports have left files open (including a GPU) or have started threads. There is one
@@ -70,6 +70,8 @@ EXIT_NOT_LAUNCHED = 2
 EXIT_ORPHANED = 1  # this worker was not adopted, or the process that adopted it is gone
 SETTLE_SECONDS = 1.0  # a joined thread is still listed for a moment
 MARKER = b"XEBEC_LAUNCH"
+
+_INSTEAD = "Import the module that does so in the model, not in `preload`"
 
 _PR_SET_PDEATHSIG = 1
 # System calls that have the same numbers on every architecture that Python runs on with Landlock, and their constants (linux/landlock.h).
@@ -166,7 +168,7 @@ def left_open(before: dict[int, str]) -> Optional[str]:
         return None
     gpu = any(target.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri")) for target in new)
     why = "a GPU that has been opened cannot be used by forked processes" if gpu else "forked processes would share it"
-    return f"the imports have left {new[0]} open ({len(new)} in all): {why}. Import the module that does so in the model, not in `preload`"
+    return f"the imports have left {new[0]} open ({len(new)} in all): {why}. {_INSTEAD}"
 
 
 def tasks() -> int:
@@ -191,7 +193,7 @@ def lasting_threads() -> Optional[str]:
         return None
     names = [t.name for t in threading.enumerate() if t is not threading.current_thread()]
     which = f" ({', '.join(names)})" if names else ""
-    return f"the imports have started {left} threads{which}, which forked processes would not have. Import the module that does so in the model, not in `preload`"
+    return f"the imports have started {left} threads{which}, which forked processes would not have. {_INSTEAD}"
 
 
 class Ruleset(NamedTuple):
@@ -203,9 +205,9 @@ class Ruleset(NamedTuple):
 
 
 def ruleset(libc: ctypes.CDLL) -> Ruleset:
-    """Makes the Landlock ruleset of workers. Each process that applies it gets a domain of its own. A ruleset must handle something, and any
-    ruleset forbids to rename between directories unless it allows that. So it handles that where it can, else the making of block
-    devices, and allows it everywhere."""
+    """Makes the Landlock ruleset of workers. Each process that applies it gets a domain of its own. A ruleset must handle
+    something, and any ruleset forbids to rename between directories unless it allows that. So it handles that where it can,
+    else the making of block devices, and allows it everywhere."""
     abi = libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_LANDLOCK_VERSION))
     if abi <= 0:
         return Ruleset(0, None, f"this kernel has no Landlock, or it is not enabled at boot (lsm=landlock,…): {_error()}")
@@ -253,7 +255,8 @@ class Zygote:
         gc.freeze()  # so that a collection in a worker does not write to, and so copy, objects from before the fork
         self._flush()
         self._ruleset = ruleset(self._libc)
-        self.say(ready=True, groups=True, landlock=self._ruleset.abi, **({"why": self._ruleset.why[:MAX_TEXT]} if self._ruleset.why else {}))
+        why = {"why": self._ruleset.why[:MAX_TEXT]} if self._ruleset.why else {}
+        self.say(ready=True, groups=True, landlock=self._ruleset.abi, **why)
         while True:
             data, control, flags, _ = self._sock.recvmsg(MAX_REQUEST_BYTES, _CONTROL_BYTES, socket.MSG_CMSG_CLOEXEC)
             fds = array.array("i")
@@ -264,7 +267,8 @@ class Zygote:
                 return None
             try:
                 if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or not 3 <= len(fds) <= 3 + _MAX_GROUPS:
-                    raise ValueError(f"it has more than {MAX_REQUEST_BYTES} bytes, or {len(fds)} descriptors instead of 3 to {3 + _MAX_GROUPS}")
+                    expected = f"3 to {3 + _MAX_GROUPS}"
+                    raise ValueError(f"it has more than {MAX_REQUEST_BYTES} bytes, or {len(fds)} descriptors instead of {expected}")
                 request = parse(data)
             except (ValueError, KeyError, TypeError, AttributeError) as e:
                 self.say(error=f"invalid request: {e!r}"[:MAX_TEXT])
@@ -406,6 +410,8 @@ def run(argv: list[str]) -> None:
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[:] = [sys.executable, *argv]
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)  # PYTHONUNBUFFERED, which the gateway sets, is read when an interpreter starts
     try:
         _run(argv, main)
     except BaseException:
