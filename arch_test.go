@@ -32,6 +32,8 @@ var rules = []rule{
 	{".", nil, true, "the root holds no code: importable packages live in folders"},
 
 	{"api/manifest/...", []string{"api"}, false, "it reads and writes specs; the CLI uses it without a gateway"},
+	{"api/inferencepb", nil, false, "it is generated: messages and stubs, no behaviour"},
+	{"api/xebecpb", nil, false, "it is generated: messages and stubs, no behaviour"},
 	{"api/...", []string{"api/..."}, true, "every package imports api, so an import of another package of ours would make a cycle"},
 
 	{"shm/...", []string{"shm/..."}, false, "shared memory knows nothing of models: it can be checked and reused on its own"},
@@ -94,6 +96,7 @@ var rules = []rule{
 	{"gateway/http/poll", []string{"api", "api/busypoll", "scheduler/timer"}, false, "it reads sockets for any owner: what comes on them is for others to know"},
 	{"gateway/docs", nil, false, "it makes a page of bytes: which port serves it is the port's to decide"},
 	{"gateway/http", []string{"api", "api/spec", "gateway/dialect", "gateway/docs", "gateway/http/...", "gateway/internal/accept", "gateway/internal/browser", "gateway/query"}, false, "the HTTP edge serves any dialect: gateway/server, the composition, chooses which"},
+	{"gateway/grpc/oipwire", []string{"api"}, true, "it turns bytes into values and back: it is fuzzed without a socket, and knows no server"},
 	{"gateway/control/capacity", []string{"api", "containers", "containers/node", "scheduler", "scheduler/autoscale", "scheduler/driver", "scheduler/placement", "gateway/internal/numerals", "gateway/internal/obs", "gateway/query"}, false,
 		"it counts replicas: a version is an interface to it, and what is declared or served is for others to decide"},
 	{"gateway/control/deployment", []string{"api", "api/busypoll", "containers", "scheduler", "scheduler/driver", "worker", "gateway/cache", "gateway/control/capacity", "gateway/internal/numerals", "gateway/internal/obs", "gateway/internal/secret", "gateway/query"}, false,
@@ -148,6 +151,8 @@ var homes = []home{
 	{"go.yaml.in/yaml/v3", []string{"api/manifest", "gateway/cmd/..."}, "one package reads and writes the YAML format; the CLI prints it"},
 	{"github.com/klauspost/compress", []string{"worker/remote", "gateway/http/coding", "gateway/inferlog", "gateway/quality"}, "worker compresses frames; the gateway compresses bodies, logs and recorded queries"},
 	{"github.com/andybalholm/brotli", []string{"gateway/http/coding"}, "one package decodes what clients compress"},
+	{"google.golang.org/grpc", []string{"api/inferencepb", "api/xebecpb", "gateway/grpc", "bench/..."}, "gRPC is one package's: the rest of the gateway sees neither its server nor its statuses"},
+	{"google.golang.org/protobuf", []string{"api/inferencepb", "api/xebecpb", "gateway/grpc", "bench/..."}, "messages of protocol buffers end where gRPC does"},
 	{"golang.org/x/net/http2", []string{"gateway/http/h2"}, "HTTP/2 is the edge's, and one package's"},
 	{"golang.org/x/sys", []string{"shm", "containers/process/...", "containers/cgroup/...", "containers/docker", "containers/node", "containers/snapshot", "worker/local", "worker/bindings/go/...", "gateway/http", "gateway/http/poll", "gateway/server", "gateway/takeover", "gateway/internal/...", "bench/..."}, "a system call is made by the package that owns the file descriptor"},
 	{"github.com/landlock-lsm/go-landlock", []string{"containers/process/..."}, "it restricts processes that are about to become workers"},
