@@ -206,6 +206,8 @@ type GatewayStatus struct {
 	// Listen and Admin are the addresses of the function port and of the admin port.
 	Listen string `json:"listen"`
 	Admin  string `json:"admin"`
+	// GRPC is the address of the gRPC port; missing if there is none.
+	GRPC string `json:"grpc,omitempty"`
 	// DataDir is where specs are stored; empty if they are not.
 	DataDir string `json:"data_dir,omitempty"`
 	// Ready is the result of /readyz. Draining says that the gateway is stopping.

@@ -222,3 +222,9 @@ func (b *Bodies) Run(ctx context.Context, released func()) {
 		}
 	}
 }
+
+// Hold takes n bytes that are held already, though the budget may have none left.
+func (b *Bodies) Hold(n int) { b.used.Add(int64(n)) }
+
+// Full reports whether the budget has nothing left.
+func (b *Bodies) Full() bool { return b.limit > 0 && b.used.Load() >= b.limit }

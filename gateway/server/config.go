@@ -38,6 +38,8 @@ type Config struct {
 	// Listen and Admin are the addresses of the function port and the admin port; 127.0.0.1:1337 and 127.0.0.1:1338 when
 	// empty, none when NoPort. On other addresses than loopback the admin port needs AdminTokenFile and TLS.
 	Listen, Admin string
+	// GRPC is the address of the gRPC port, which has the certificate of the function port; DefaultGRPC when empty, if nothing else listens there; none when NoPort.
+	GRPC string
 	// Listeners are ports that are open already, for example by systemd. They replace the addresses above, and the gateway closes
 	// them. The rules for the admin port hold for its real address.
 	Listeners Listeners

@@ -57,6 +57,9 @@ func (s *Server) listen() (err error) {
 		}
 		s.onClose(func() error { _ = s.function.Close(); return nil })
 	}
+	if err := s.listenGRPC(); err != nil {
+		return err
+	}
 	if secure != nil {
 		inherited, err := s.before.listener(fileAdmin, "--admin", s.cfg.Admin)
 		if err != nil {
@@ -111,6 +114,9 @@ func (s *Server) acceptErrors() map[string]uint64 {
 	if s.admin != nil {
 		counts["admin"] = s.admin.Failed()
 	}
+	if s.grpc.listener != nil {
+		counts["grpc"] = s.grpc.listener.Failed()
+	}
 	return counts
 }
 
@@ -122,6 +128,9 @@ func (s *Server) edgeRefused() map[string]map[string]uint64 {
 	}
 	if s.admin != nil {
 		counts["admin"] = s.refusals.admin.Read()
+	}
+	if s.grpc.listener != nil {
+		counts["grpc"] = s.grpcRefused()
 	}
 	return counts
 }
@@ -168,6 +177,7 @@ func (s *Server) serve() error {
 		s.adminHTTP = s.newAdmin(s.admin)
 		s.ports.Go(func() { s.portEnded("admin", s.adminHTTP.Run()) })
 	}
+	s.serveGRPC()
 	return nil
 }
 

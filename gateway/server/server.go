@@ -74,6 +74,7 @@ type Server struct {
 	function    *accept.Listener // nil: no port
 	ownPort     bool             // no supervisor has the function port too
 	admin       *adminListener
+	grpc        grpcPort
 	http        *http.Server
 	polled      atomic.Pointer[http.Server] // http, for scrapes: they may come before it serves
 	adminHTTP   *hertz.Hertz
@@ -89,7 +90,7 @@ type Server struct {
 // New makes a gateway. Start starts it; a gateway that is not started holds nothing.
 func New(cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, portStopped: make(chan error, 2), bodies: http.NewBodies(cfg.bodyMemory())}
+	s := &Server{cfg: cfg, log: cfg.Logger, portStopped: make(chan error, 3), bodies: http.NewBodies(cfg.bodyMemory())}
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.succession.init()
 	return s
@@ -180,7 +181,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 		return err
 	}
 	s.logBusyPoll()
-	s.log.Info("serving", zap.String("functions", s.Listen()), zap.String("admin", s.Admin()), zap.Int("models", declared), zap.String("version", s.cfg.Version))
+	s.log.Info("serving", zap.String("functions", s.Listen()), zap.String("admin", s.Admin()), zap.String("grpc", s.GRPC()), zap.Int("models", declared), zap.String("version", s.cfg.Version))
 	return nil
 }
 
@@ -288,7 +289,7 @@ func (s *Server) makeControl(workDir string) {
 	s.status = status.New(status.Config{
 		Catalog: s.catalog, Functions: s.functions, Declarations: s.declared, Capacity: s.capacity, Path: s.path, Cache: s.cache,
 		Learned: s.learned, Clock: s.clock, Epoch: s.epoch, Inferences: s.inferences, Store: s.store, CacheBytes: cfg.CacheBytes,
-		ReadyRequires: cfg.ReadyRequires, Version: cfg.Version, DataDir: cfg.DataDir, Listen: s.Listen(), Admin: s.Admin(), Started: s.started,
+		ReadyRequires: cfg.ReadyRequires, Version: cfg.Version, DataDir: cfg.DataDir, Listen: s.Listen(), Admin: s.Admin(), GRPC: s.GRPC(), Started: s.started,
 		AcceptErrors: s.acceptErrors, EdgeRefused: s.edgeRefused, Loops: s.loops, Replicas: s.host.Replicas, Upgrade: s.Upgrade, BusyPoll: cfg.busyPollStatus(),
 	})
 }
@@ -392,11 +393,14 @@ func (s *Server) shutdown(ctx, replicas context.Context) error {
 		}
 	}
 	s.status.SetDraining()
+	var calls sync.WaitGroup
+	calls.Go(func() { s.shutdownGRPC(ctx) })
 	if s.http != nil {
 		if err := s.http.Shutdown(ctx); err != nil {
 			s.log.Warn(err.Error())
 		}
 	}
+	calls.Wait()
 	if successor != nil {
 		s.passOn(successor)
 	}

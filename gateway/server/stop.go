@@ -20,6 +20,9 @@ func (s *Server) Quiesce() {
 	if s.http != nil {
 		s.http.CloseAfterAnswers()
 	}
+	if s.grpc.server != nil {
+		s.grpc.server.Quiesce()
+	}
 	s.declared.Refuse(api.Errorf(api.ShuttingDown, "the gateway is stopping: nothing can be changed any more"))
 }
 

@@ -22,6 +22,7 @@ import (
 const (
 	fileFunction = "function port"
 	fileAdmin    = "admin port"
+	fileGRPC     = "gRPC port"
 	fileLock     = "lock"
 	fileLog      = "inference log"
 )

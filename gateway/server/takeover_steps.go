@@ -76,6 +76,11 @@ func (g *giver) welcome() error {
 			return err
 		}
 	}
+	if g.grpc.listener != nil {
+		if err := addListener(fileGRPC, g.grpc.listener.Listener); err != nil {
+			return err
+		}
+	}
 	add(fileLock, g.dir.lock)
 	if g.inferences != nil {
 		add(fileLog, g.inferences.Dir())
@@ -147,6 +152,14 @@ func (g *giver) drain() {
 	}
 	if g.admin != nil {
 		g.admin.Stop()
+	}
+	if g.grpc.server != nil { // its clients are asked to connect again, which is to the new process
+		g.grpc.listener.Stop()
+		g.inBackground(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), g.cfg.DrainTimeout)
+			defer cancel()
+			g.grpc.server.Shutdown(ctx)
+		})
 	}
 	if g.handover != nil {
 		g.handover.PassOn(farStore{g.conn})

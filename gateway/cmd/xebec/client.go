@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/server"
 )
 
 const (
@@ -48,8 +49,11 @@ func baseURL(flag, address string) (string, error) {
 
 // exampleOf is an address that a flag may have.
 func exampleOf(flag string) string {
-	if flag == "--admin" {
+	switch flag {
+	case "--admin":
 		return defaultAdmin
+	case "--grpc-listen":
+		return server.DefaultGRPC
 	}
 	return defaultServer
 }

@@ -389,6 +389,9 @@ func showGateway(p *page, answer []byte) error {
 	p.field(0, "Process", fmt.Sprint(g.PID))
 	p.field(0, "Started", p.since(g.Started))
 	p.field(0, "Functions at", g.Listen)
+	if g.GRPC != "" {
+		p.field(0, "gRPC at", g.GRPC)
+	}
 	p.field(0, "Admin at", g.Admin)
 	p.field(0, "Data in", g.DataDir)
 	ready := yesNo(g.Ready)

@@ -26,10 +26,11 @@ func (c *cli) serveCommand() *cobra.Command {
 	maxBody, epoch, logBytes := "64MiB", defaultEpoch, "1GiB"
 	minRate, bodyMemory, cache := "16KiB", "", ""
 	canary, canaryTime := "", defaultCanaryTime
+	grpcListen := server.DefaultGRPC
 	cmd := &cobra.Command{
 		Use:   "serve [--config FILE|DIR]",
 		Short: "Run a gateway",
-		Long: `Run a gateway: functions on --listen, the admin API and metrics on --admin.
+		Long: `Run a gateway: functions on --listen, gRPC on --grpc-listen, the admin API and metrics on --admin.
 
 --config names manifests to apply at the start: a file, or a directory with manifests and model directories. --models names a
 directory to watch: NAME/VERSION below it is a version of a model, and the newest version of each model serves unless traffic rules
@@ -70,6 +71,9 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 				return err
 			}
 			if cfg.Admin, err = hostPort("--admin", c.admin); err != nil {
+				return err
+			}
+			if cfg.GRPC, err = grpcFlag(grpcListen, cmd.Flags().Changed("grpc-listen")); err != nil {
 				return err
 			}
 			if cfg.Connections < 1 || cfg.Connections > maxConnections {
@@ -155,13 +159,14 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.StringVar(&canary, "canary", "", "with --takeover: share of the new connections to serve before this process takes over, 0.1% to 50%; it ends if it is worse than the old one (default it takes over at once)")
 	flags.DurationVar(&canaryTime, "canary-time", canaryTime, "how long to serve the share of --canary, 100ms to 24h")
 	flags.StringVar(&cfg.Listen, "listen", defaultServer, "address of the function port; it has no authentication but --client-ca")
+	flags.StringVar(&grpcListen, "grpc-listen", grpcListen, `address of the gRPC port, with the certificate of the function port; "off" opens none, and so does the default where another program listens`)
 	flags.StringVar(&cfg.DataDir, "data-dir", "", `directory for the gateway's own files, made with mode 0700; one for each gateway; "none" keeps nothing (XEBEC_DATA_DIR) (default xebec in $XDG_STATE_HOME or ~/.local/state)`)
 	flags.StringArrayVar(&cfg.Models, "models", nil, "directory to watch for models, in NAME/VERSION; may be repeated")
 	flags.DurationVar(&cfg.ModelsEvery, "models-interval", time.Second, "how often to look at watched directories, 10ms to 1h")
 	flags.StringVar(&cfg.InferenceLog, "inference-log", "", "directory of the inference log, for functions that declare log (default none)")
 	flags.StringVar(&logBytes, "inference-log-max", logBytes, "bound of all files of the inference log, in bytes or with KiB, MiB, GiB; at least 8MiB")
 	flags.StringVar(&cfg.AdminTokenFile, "admin-token-file", "", "file with the tokens that the admin port accepts, one per line, TOKEN or NAME:TOKEN; mode 0600 (default none)")
-	flags.StringVar(&cfg.Cert, "cert", "", "certificate of the function port with its chain, PEM: the port speaks TLS, HTTP/1.1 and HTTP/2 (default clear text)")
+	flags.StringVar(&cfg.Cert, "cert", "", "certificate of the function port with its chain, PEM: the port speaks TLS, HTTP/1.1 and HTTP/2, and so does the gRPC port (default clear text)")
 	flags.StringVar(&cfg.Key, "key", "", "key of the function port's certificate, PEM (default none)")
 	flags.StringVar(&cfg.ClientCA, "client-ca", "", "authorities of clients' certificates, PEM: every client of the function port must have one (default none)")
 	flags.StringVar(&cfg.AdminCert, "admin-cert", "", "certificate of the admin port with its chain, PEM (default none)")
@@ -192,6 +197,17 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.IntVar(&cfg.FeedbackWindow, "feedback-window", query.DefaultFeedbackWindow, "how many recent queries feedback can name by query_id; 0 for none")
 	flags.IntVar(&cfg.Contexts, "contexts", learned.DefaultContexts, "how many contexts of each function are kept in memory; the others wait in the store")
 	return cmd
+}
+
+// grpcFlag reads --grpc-listen. The default may be taken by another gateway, an address that is given may not.
+func grpcFlag(address string, given bool) (string, error) {
+	switch {
+	case address == "off":
+		return server.NoPort, nil
+	case !given:
+		return "", nil
+	}
+	return hostPort("--grpc-listen", address)
 }
 
 // edgeFlags reads the flags that bound connections. In a flag 0 means no bound, in a Config the default.

@@ -47,6 +47,7 @@ type Config struct {
 	ReadyRequires    []string
 	Version, DataDir string
 	Listen, Admin    string // addresses of the ports
+	GRPC             string // empty: there is no such port
 	Started          time.Time
 	// AcceptErrors counts the connections that each port could not take.
 	AcceptErrors func() map[string]uint64
@@ -207,7 +208,7 @@ func (r *Reader) Gateway(context.Context) (api.GatewayStatus, error) {
 	defer r.cfg.Catalog.Unlock()
 	g := api.GatewayStatus{
 		Version: r.cfg.Version, GoVersion: runtime.Version(), PID: os.Getpid(), Started: r.cfg.Started,
-		Listen: r.cfg.Listen, Admin: r.cfg.Admin, DataDir: r.cfg.DataDir, Ready: ready, Draining: r.draining.Load(),
+		Listen: r.cfg.Listen, Admin: r.cfg.Admin, GRPC: r.cfg.GRPC, DataDir: r.cfg.DataDir, Ready: ready, Draining: r.draining.Load(),
 		Models: s.Len(), Functions: r.cfg.Functions.Len(), Inflight: r.cfg.Path.Open(), Store: r.store(),
 		Sources: r.cfg.Declarations.Sources(s, problem), Revision: r.cfg.Declarations.StoreRevision(), Node: r.cfg.Capacity.Node(), Upgrade: upgrade, BusyPoll: r.cfg.BusyPoll,
 	}
