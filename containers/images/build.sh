@@ -7,6 +7,7 @@
 # reused; SUITE=bookworm chooses the release. Numpy is Debian's then. Other packages are wheels that pip downloads on this host,
 # because the container has no network.
 set -euo pipefail
+umask 022 # models run as 65534: what is copied into an image keeps its mode
 cd "$(dirname "$0")/../.."
 
 base='' build='' packages=numpy tag=latest
@@ -25,7 +26,7 @@ done
 debootstrapped() {
 	local suite=${SUITE:-bookworm} out=$PWD/build/images
 	out=$out/$suite-$(dpkg --print-architecture)
-	if [[ ! -f $out/build.tar ]]; then
+	if [[ ! -f $out/build.tar ]] || ! open_root "$out/base.tar"; then
 		[[ $(id -u) == 0 ]] || { echo 'error: debootstrap needs root' >&2; exit 1; }
 		command -v debootstrap >/dev/null || { echo 'error: there is no debootstrap (Debian, Ubuntu: apt-get install debootstrap)' >&2; exit 1; }
 		mkdir -p "$out"
@@ -55,8 +56,12 @@ pack() { # pack ROOT FILE: without devices, caches and translations
 	mv "$2.part" "$2"
 }
 
+# open_root FILE: whether every user may enter the file system's root. An image has its root's mode on each storage driver but overlay2.
+open_root() { tar -tvf "$1" --occurrence=1 ./ 2>/dev/null | grep -q '^drwxr-xr-x'; }
+
 root=$(mktemp -d) context=$(mktemp -d)
 trap 'rm -rf "$root" "$context"' EXIT
+chmod 755 "$root" "$context" # mktemp makes them for this user alone
 offline=() wheels=''
 if [[ $base == debootstrap ]]; then debootstrapped; fi
 

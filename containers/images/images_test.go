@@ -2,16 +2,21 @@
 package images_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"io"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/moby/moby/client"
 	"go.uber.org/goleak"
 
 	"github.com/xebec-serving/xebec/api"
@@ -147,6 +152,52 @@ func TestEcho(t *testing.T) {
 	s, in, _ := serve(t, "xebec-echo", "", sig)
 	s.WantTexts(s.Send(workertest.Texts("alone", "in its image")...), "ALONE", "IN ITS IMAGE")
 	end(t, s, in)
+}
+
+// Every user may enter the root of each layer and read what the build has copied. On storage drivers that make a container's root of
+// its layers' (vfs, btrfs, zfs) a root for root alone keeps a replica, which is another user, out of everything.
+func TestEveryUserMayRead(t *testing.T) {
+	tag := os.Getenv(envTag)
+	if tag == "" {
+		t.Skipf("%s names no images: containers/images/build.sh builds them, .ci/test.sh runs this with them", envTag)
+	}
+	engine, err := client.New(client.WithHost(os.Getenv(envEngine)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer engine.Close()
+	saved, err := engine.ImageSave(t.Context(), []string{"xebec-python:" + tag, "xebec-echo:" + tag})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer saved.Close()
+	copied := 0
+	for files := tar.NewReader(saved); ; {
+		file, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for layer := tar.NewReader(files); ; {
+			h, err := layer.Next()
+			if err != nil { // its end, or it is no layer but a description
+				break
+			}
+			name := path.Join("/", h.Name)
+			own := name == "/" || name == "/echo" || strings.HasPrefix(name, "/usr/local/lib/xebec")
+			if want := int64(0o444 | (h.Mode & 0o100 / 0o100 * 0o111)); own && h.Typeflag != tar.TypeSymlink && h.Mode&want != want {
+				t.Errorf("%s of layer %s has the mode %#o: expected that every user may read it", name, file.Name, h.Mode)
+			}
+			if own && name != "/" {
+				copied++
+			}
+		}
+	}
+	if copied < 10 {
+		t.Errorf("the layers have %d files of ours", copied)
+	}
 }
 
 func floats(values ...float32) (data []byte) {
