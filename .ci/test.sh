@@ -94,6 +94,9 @@ python_binding() { (cd worker/bindings/python && ../../../build/venv/bin/python 
 # Both ports of a gateway answer as api/spec/openapi.yaml says.
 described() { .ci/schemathesis.sh; }
 
+# The libraries with which apps call a gateway.
+clients() { .ci/clients.sh; }
+
 demo_models() { build/venv/bin/python -m pytest -q deploy/demo/tests; }
 
 # The doorbell as a Promela model, checked exhaustively for lost wake-ups.
@@ -108,7 +111,7 @@ doorbell() {
 # A minute of everything at once. It needs the machine for itself: under the race detector's load clients give up too early.
 soak() { "$go" run ./bench/cmd/soak -duration 60s -lives 3 -redis redis-server -out ''; }
 
-all=(prepare architecture docker go-race forecasts allocations described python-binding demo doorbell-model soak)
+all=(prepare architecture docker go-race forecasts allocations described python-binding clients demo doorbell-model soak)
 for name in "${only[@]}"; do
 	if [[ " ${all[*]} " != *" $name "* ]]; then
 		echo "error: there is no stage '$name'; expected one of: ${all[*]}" >&2
@@ -124,6 +127,7 @@ stage forecasts forecasts
 stage allocations allocations
 stage described described
 stage python-binding python_binding
+stage clients clients
 stage demo demo_models
 stage doorbell-model doorbell
 stage soak soak
