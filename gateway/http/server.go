@@ -55,6 +55,8 @@ type Config struct {
 	Panicked func(Panic)
 	// BusyPoll is how long the pollers of connections in clear text may spin before they sleep, while they expect a request; 0: they do not.
 	BusyPoll time.Duration
+	// GRPC says to clients of gRPC, which this port does not speak, where it is served.
+	GRPC string
 	// Reply chooses which goroutine writes answers; the zero value is ReplyAsync.
 	Reply ReplyMode
 }

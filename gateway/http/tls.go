@@ -39,7 +39,7 @@ func (s *Server) http2Options() h2.Options {
 				c.Response.Header.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 			}
 		},
-		Draining: s.draining.Load, Reserve: s.cfg.Bodies.Reserve, Return: s.cfg.Bodies.Return,
+		GRPC: s.cfg.GRPC, Draining: s.draining.Load, Reserve: s.cfg.Bodies.Reserve, Return: s.cfg.Bodies.Return,
 		Hold: func(c network.Conn, bytes int) h2.Held {
 			if h := s.edge.hold(c, int64(bytes)); h != nil {
 				return h

@@ -112,3 +112,15 @@ func (s *Server) grpcRefused() map[string]uint64 {
 	}
 	return m
 }
+
+// whereGRPC is what calls of gRPC to the function port are told.
+func (s *Server) whereGRPC() string {
+	const here = "this port speaks HTTP, not gRPC: "
+	switch at := s.GRPC(); {
+	case at != "":
+		return here + "gRPC is served at " + at + " (--grpc-listen)"
+	case s.grpc.off != "":
+		return here + "gRPC is not served, because " + s.grpc.off
+	}
+	return here + "gRPC is not served; xebec serve --grpc-listen 127.0.0.1:1339 does"
+}

@@ -192,7 +192,7 @@ func (s *Server) serveFunctions() (err error) {
 		}
 		busy, _ := s.cfg.busyPoll()
 		s.http, err = http.New(http.Config{
-			Path: s.path, Listener: ln, TLS: s.functionTLS, Limits: s.cfg.limits(), Ready: s.Ready, Problems: s.Problems, Upgrade: s.Upgrade, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
+			Path: s.path, Listener: ln, TLS: s.functionTLS, Limits: s.cfg.limits(), Ready: s.Ready, Problems: s.Problems, GRPC: s.whereGRPC(), Upgrade: s.Upgrade, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
 			Bodies: s.bodies, Refusals: &s.refusals.functions, Panicked: s.panicked("functions"), BusyPoll: busy,
 			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready}, tfserving.Dialect{}, catalog.Dialect{Since: time.Now()}}, s.cfg.Dialects...),
 		})

@@ -60,6 +60,8 @@ type Options struct {
 	Return  func(n int)
 	// Hold takes room for a large answer, whose connection may be cut while it is held; nil: there is none. May be nil: there is always room.
 	Hold func(conn network.Conn, bytes int) Held
+	// GRPC says to clients of gRPC, which this is not, where it is served.
+	GRPC string
 	// CheckTarget refuses targets that two servers could read differently. May be nil.
 	CheckTarget func(target []byte) error
 }
@@ -133,6 +135,10 @@ type refusal struct {
 
 // serve passes one request through Hertz's engine.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if isGRPC(r.Header.Get("Content-Type")) {
+		s.options.refuseGRPC(w)
+		return
+	}
 	c := s.core.GetCtxPool().Get().(*app.RequestContext)
 	u := s.uploads.Get().(*upload)
 	defer func() {
