@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -74,6 +75,11 @@ type ModelSpec struct {
 	// Dir is the directory that the spec's relative paths refer to and in which the worker starts. Package manifest
 	// resolves it: it defaults to the manifest's directory, and a relative Dir is relative to that directory.
 	Dir string `json:"dir,omitempty"`
+	// Digest names the files in Dir that the version has: a version is its bytes. The gateway takes it when the version is declared.
+	// DigestNone means that the files are not the version's alone, and replicas run from Dir as it is. It is empty until it was taken.
+	Digest string `json:"digest,omitempty"`
+	// Interpreter is the program that "python" meant when the version was declared. It is for people: nothing depends on it.
+	Interpreter string `json:"interpreter,omitempty"`
 }
 
 // ColumnSpec is an input that is one element of a query: a column of a table of queries.
@@ -193,6 +199,12 @@ const (
 	MaxPathBytes = 4096 //xebec:limit a path in a manifest
 )
 
+// DigestNone is the digest of a version whose replicas run from its directory as it is.
+const DigestNone = "none"
+
+// digestForm is that of a digest of files: see package containers/snapshot.
+var digestForm = regexp.MustCompile("^sha256:[0-9a-f]{64}$")
+
 // ID returns the name and version.
 func (m *ModelSpec) ID() ModelID { return ModelID{Name: m.Name, Version: m.Version} }
 
@@ -223,6 +235,8 @@ func (m *ModelSpec) Fixed(other *ModelSpec) string {
 		return "calls"
 	case m.Resources.GPU != other.Resources.GPU:
 		return "resources.gpu"
+	case m.Digest != "" && other.Digest != "" && m.Digest != other.Digest: // last: its bytes are looked at where all else agrees
+		return "digest"
 	}
 	return ""
 }
@@ -312,6 +326,10 @@ func (m ModelSpec) Validate() error {
 	}
 	m.Run.validate(&e)
 	validatePath(&e, "python", m.Python)
+	validatePath(&e, "interpreter", m.Interpreter)
+	if m.Digest != "" && m.Digest != DigestNone && !digestForm.MatchString(m.Digest) {
+		e.add("digest", "%.100q: expected %q, sha256: with 64 digits 0-9a-f, or leave it out: the gateway takes it", m.Digest, DigestNone)
+	}
 	validatePreload(&e, m.Preload, &m.Run)
 	m.Replicas.validate(&e)
 	m.Resources.validate(&e, m.Device)

@@ -41,6 +41,9 @@ type Config struct {
 	// Prepare is called before each launch with its replica number. It returns what to add to Env: the address of the
 	// gateway and a one-time token. Each Prepare that returned no error is followed by exactly one event Exited.
 	Prepare func(replica uint64) (env []string, err error)
+	// Place, if not nil, is called before each launch, after Prepare. It returns the directory that the launch has instead of Dir. It may
+	// take as long as copying a model. With an error the launch fails.
+	Place func(ctx context.Context) (dir string, err error)
 	// Secrets, if not nil, is called before each launch, after Prepare. It returns variables whose values are secret, "NAME=value"
 	// each. They go behind Env, and before what Prepare returned. With an error the launch fails.
 	Secrets func(replica uint64) (env []string, err error)

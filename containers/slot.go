@@ -140,6 +140,16 @@ func (sl *slot) launch(l *attempt) outcome {
 	if err != nil {
 		return outcome{exit: notStarted(fmt.Errorf("its launch could not be prepared: %w", err))}
 	}
+	dir := cfg.Dir
+	if cfg.Place != nil {
+		if dir, err = cfg.Place(sl.ctx); err != nil {
+			var p Permanent
+			return outcome{
+				exit: notStarted(fmt.Errorf("it could not be started: %w", err)), prepared: true,
+				permanent: errors.As(err, &p) && p.Permanent(),
+			}
+		}
+	}
 	var secrets []string
 	if cfg.Secrets != nil {
 		if secrets, err = cfg.Secrets(l.replica); err != nil {
@@ -149,7 +159,7 @@ func (sl *slot) launch(l *attempt) outcome {
 	quiet := sl.set.wantsQuiet()
 	stdout, stderr := sl.set.logs.Writer(l.replica, Stdout), sl.set.logs.Writer(l.replica, Stderr)
 	inst, err := cfg.Runtime.Start(sl.ctx, Launch{
-		Replica: l.replica, Model: cfg.Model, Dir: cfg.Dir, Command: cfg.Command, Image: cfg.Image, Preload: cfg.Preload,
+		Replica: l.replica, Model: cfg.Model, Dir: dir, Command: cfg.Command, Image: cfg.Image, Preload: cfg.Preload,
 		Env: slices.Concat(cfg.Env, secrets, env), Secret: names(secrets), Limits: cfg.Limits, Isolation: cfg.Isolation, Quiet: quiet, Stdout: stdout, Stderr: stderr,
 	})
 	var cut Interrupted

@@ -25,6 +25,8 @@ type Set struct {
 
 	// models, functions and traffic are indexed like the lists, and may be shorter.
 	models, functions, traffic []source
+
+	base string // of SetDir
 }
 
 // source is where one object is written: its fields by path, with "" for the document itself.
@@ -48,12 +50,16 @@ func (s *Set) SetDir(dir string) {
 	if dir == "" {
 		return
 	}
+	s.base = dir
 	for i := range s.Models {
 		if m := &s.Models[i]; !filepath.IsAbs(m.Dir) && (m.Dir != "" || m.Run.Image == "") {
 			m.Dir = filepath.Join(dir, m.Dir)
 		}
 	}
 }
+
+// Base is the directory that [Set.SetDir] was given, which may be any where a manifest lay; empty: it is not known.
+func (s *Set) Base() string { return s.base }
 
 // CheckDirs refuses models with a relative dir, for manifests that arrive without the directory that they were in. A
 // model without a dir passes. The error is nil or [Errors].

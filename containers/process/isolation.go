@@ -17,6 +17,8 @@ type Config struct {
 	Hidden []string
 	// Sockets is the directory in which the sockets of replicas appear. What is forked from a zygote sees all of it.
 	Sockets string
+	// Models is a directory among the hidden ones in which models' files lie. A replica sees its own; what is forked from a zygote sees all.
+	Models string
 	// MemoryBytes is what all replicas together may take, where cgroups can be made; 0: there is no such bound.
 	MemoryBytes int64
 	// NoHostNetwork says why no replica may have the host's network; empty: they may.
@@ -58,6 +60,9 @@ func (r *Runtime) isolation(l containers.Launch, path string, env []string, id u
 			"run.isolation: strict starts it by itself.")
 		if r.sockets != "" {
 			s.Reveal = append(s.Reveal, []byte(r.sockets)) // its forks have theirs in there
+		}
+		if r.models != "" {
+			s.Reveal = append(s.Reveal, []byte(r.models)) // as above
 		}
 	}
 	if r.root0 {
@@ -135,7 +140,8 @@ func blocked(uid uint32, dir, program string, hidden []string) string {
 			if err != nil {
 				return err.Error()
 			}
-			if need := fs.FileMode(0o1); info.IsDir() && !allows(info, uid, need) {
+			// Below what is hidden the replica sees directories that were made for it.
+			if need := fs.FileMode(0o1); info.IsDir() && (at == filepath.Clean(target) || within(at, hidden) == "") && !allows(info, uid, need) {
 				return fmt.Sprintf("%s may not be entered by other users (chmod o+x)", at)
 			}
 			if at == "/" || at == "." {

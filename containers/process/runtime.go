@@ -25,6 +25,7 @@ type Runtime struct {
 	hidden  []string
 	noHost  string
 	sockets string
+	models  string
 	// root0: this process is root's. Then uids is the block of its replicas' users, claimed on first use.
 	root0       bool
 	claiming    sync.Once
@@ -58,7 +59,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, errors.New("process.MaybeReaper was not called: call it first in main (and in TestMain); otherwise a second copy of the program would run instead of the reaper")
 	}
 	environ := os.Environ()
-	r := &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/", memory: max(0, cfg.MemoryBytes), noHost: cfg.NoHostNetwork, sockets: cfg.Sockets, root0: os.Geteuid() == 0, claim: -1}
+	r := &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/", memory: max(0, cfg.MemoryBytes), noHost: cfg.NoHostNetwork, sockets: cfg.Sockets, models: cfg.Models, root0: os.Geteuid() == 0, claim: -1}
 	for _, path := range cfg.Hidden {
 		if path, err := filepath.Abs(path); err == nil && path != "/" {
 			r.hidden = append(r.hidden, path)

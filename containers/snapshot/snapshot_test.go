@@ -303,9 +303,20 @@ func TestUnchangedDirectoriesAreRemembered(t *testing.T) {
 			t.Error("what is left out does not count")
 		}
 	}
+	kept := add(t, store, source)
 	must(t, os.WriteFile(filepath.Join(source, "model.py"), []byte("two"), 0o644))
 	if a := add(t, store, source); a.Digest == tree.Digest {
 		t.Error("a change was not noticed")
+	}
+	// The digest of files that are not kept is remembered without their list, which is read again to say what differs.
+	must(t, os.WriteFile(filepath.Join(source, "model.py"), []byte("three"), 0o644))
+	_, at, err = look(t.Context(), source, Options{})
+	must(t, err)
+	at.newestNanos -= int64(time.Hour)
+	store.learn(source, Options{}, at, scan(t, source))
+	var differs *DiffersError
+	if err := open(t, dir, 1<<20).Check(t.Context(), source, Options{}, kept.Digest); !errors.As(err, &differs) || differs.How != "model.py changed" {
+		t.Errorf("the check says %v", err)
 	}
 }
 

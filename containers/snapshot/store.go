@@ -45,6 +45,7 @@ type Store struct {
 	mu    sync.Mutex
 	known map[string]known  // by directory and what is left out
 	trees map[string]*Tree  // those used last, for comparisons
+	pins  map[string]string // of a store without a directory
 	sound map[string]string // prints of kept trees that were found sound
 }
 
@@ -62,7 +63,7 @@ const keptTrees = 64
 
 // Open opens a store, whose directory is made.
 func Open(cfg Config) (*Store, error) {
-	s := &Store{cfg: cfg, known: map[string]known{}, trees: map[string]*Tree{}, sound: map[string]string{}}
+	s := &Store{cfg: cfg, known: map[string]known{}, trees: map[string]*Tree{}, sound: map[string]string{}, pins: map[string]string{}}
 	if cfg.Dir == "" {
 		return s, nil
 	}
@@ -195,9 +196,7 @@ func (s *Store) make(fill func(files string) (*Tree, error)) (t *Tree, err error
 		if err := os.Rename(at, gone); err != nil {
 			return nil, err
 		}
-		err := os.Rename(tmp, at)
-		_ = removeAll(gone) // Collect removes what is left
-		if err != nil {
+		if err := os.Rename(tmp, at); err != nil { // Collect removes the old one: a replica may run in it
 			return nil, err
 		}
 	}
@@ -322,14 +321,12 @@ func (s *Store) remember(t *Tree) {
 	s.trees[t.Digest] = t
 }
 
-// Check returns nil if a directory has this digest, and otherwise how it differs, as far as that is known.
+// Check returns nil if a directory has this digest, and otherwise how it differs, as far as that is known: a [*DiffersError]. A directory
+// that has not changed is not read again.
 func (s *Store) Check(ctx context.Context, dir string, o Options, digest string) error {
-	t, err := s.Look(ctx, dir, o)
-	if err != nil {
+	t, err := s.look(ctx, dir, o, digest)
+	if err != nil || t.Digest == digest {
 		return err
-	}
-	if t.Digest == digest {
-		return nil
 	}
 	return &DiffersError{Dir: dir, Digest: digest, Now: t.Digest, How: s.Difference(digest, t)}
 }
@@ -357,9 +354,13 @@ func (s *Store) Difference(digest string, now *Tree) string {
 	return Diff(was, now).String()
 }
 
-// Look returns the tree of a directory, and keeps nothing. A directory that has not changed is not read again; then, and where its files
-// are not known any more, the tree has its digest only.
+// Look returns the tree of a directory, and keeps no copy.
 func (s *Store) Look(ctx context.Context, dir string, o Options) (*Tree, error) {
+	return s.look(ctx, dir, o, "")
+}
+
+// look is Look. If the digest is the expected one, the tree may have nothing but that.
+func (s *Store) look(ctx context.Context, dir string, o Options, expected string) (*Tree, error) {
 	o.Exclude = append(o.Exclude[:len(o.Exclude):len(o.Exclude)], s.cfg.Exclude...)
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -370,10 +371,12 @@ func (s *Store) Look(ctx context.Context, dir string, o Options) (*Tree, error) 
 		return nil, err
 	}
 	if digest := s.recall(dir, o, before); digest != "" {
+		if digest == expected {
+			return &Tree{Digest: digest, Bytes: list.Bytes}, nil
+		}
 		if t, err := s.Tree(digest); err == nil {
 			return t, nil
 		}
-		return &Tree{Digest: digest, Bytes: list.Bytes}, nil
 	}
 	t, _, err := read(ctx, dir, o, nil)
 	if err != nil {

@@ -133,9 +133,7 @@ func (h *handlers) deploy(ctx context.Context, c *app.RequestContext) (any, erro
 	if err := rejectIfMatch(c, "a model directory declares a model and a function"); err != nil {
 		return nil, err
 	}
-	var request struct {
-		Dir string `json:"dir"`
-	}
+	var request api.Deployment
 	if err := jsonBody(c, &request, `{"dir": "/absolute/path"}`); err != nil {
 		return nil, err
 	}
@@ -143,12 +141,13 @@ func (h *handlers) deploy(ctx context.Context, c *app.RequestContext) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	setSubject(c, false, dir)
-	changes, err := h.control.Deploy(ctx, dir)
+	request.Dir = dir
+	setSubject(c, request.DryRun, dir)
+	changes, err := h.control.Deploy(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	return api.Changes{Changes: notNil(changes)}, nil
+	return api.Changes{Changes: notNil(changes), DryRun: request.DryRun}, nil
 }
 
 // unreadHeader says on a list why it may lack objects, and on an error that the request can be sent again when everything has been read.

@@ -21,7 +21,7 @@ type Control interface {
 	Apply(ctx context.Context, set *manifest.Set, dryRun bool, seen ...api.ObjectRevision) ([]api.Change, error)
 	// Deploy declares the model of a model directory (an absolute path), and a function with its name unless there is
 	// one.
-	Deploy(ctx context.Context, dir string) ([]api.Change, error)
+	Deploy(ctx context.Context, q api.Deployment) ([]api.Change, error)
 	// Models returns all versions of all models or, with a name, those of that model with their last log lines. The
 	// error is api.NotFound if there is no such model, and here and below api.Unavailable if it may be declared where the
 	// gateway has not read yet. The caller owns the result.

@@ -66,10 +66,10 @@ func (f *fakeControl) Apply(ctx context.Context, set *manifest.Set, dryRun bool,
 	return changes, f.err
 }
 
-func (f *fakeControl) Deploy(_ context.Context, dir string) ([]api.Change, error) {
+func (f *fakeControl) Deploy(_ context.Context, q api.Deployment) ([]api.Change, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.dir = dir
+	f.dir = q.Dir
 	return []api.Change{{Kind: api.KindModel, Name: "digits-svm", Version: "1", Action: api.Unchanged}}, f.err
 }
 

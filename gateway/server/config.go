@@ -61,6 +61,12 @@ type Config struct {
 	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty. A path is
 	// relative to the process's directory, a name without a slash is looked up in PATH.
 	Python string
+	// SnapshotLimitBytes is the largest directory of a version of which a copy is kept in DataDir; 2 GiB when 0, none when negative. A
+	// version without a copy runs from its directory, and does not start when the files in there have changed.
+	SnapshotLimitBytes int64
+	// LiveModels lets replicas run from their models' directories as they are: versions have no digests, and an edit counts at the next
+	// start of a replica. It is for a gateway that lives as long as its user edits.
+	LiveModels bool
 	// Manifests are files or directories to apply at the start; in directories also the model directories below.
 	Manifests []string
 	// MaxBodyBytes bounds a request's body; 64 MiB when 0.
@@ -185,6 +191,9 @@ func (c Config) withDefaults() Config {
 	if c.CacheBytes == 0 {
 		found, _ := node.Detect() // what could not be read is 0, and capacity reports it
 		c.CacheBytes = defaultCache(found.TotalBytes)
+	}
+	if c.SnapshotLimitBytes == 0 {
+		c.SnapshotLimitBytes = defaultSnapshotLimit
 	}
 	if c.FeedbackWindow == 0 {
 		c.FeedbackWindow = query.DefaultFeedbackWindow

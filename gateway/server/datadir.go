@@ -23,6 +23,7 @@ const (
 	copyFile    = "takeover.db" // of the store, for a process that takes over
 	lockFile    = "gateway.lock"
 	controlFile = "control.sock" // of the command line and of a process that takes over
+	modelsDir   = "snapshots"    // the files of versions, by their digests
 	ownerFile   = "gateway.id"   // the name that this gateway's containers are labelled with
 	maxPathUnix = 107            // what fits sun_path with its final zero
 )

@@ -36,7 +36,7 @@ func noHostNetwork(cfg Config) string {
 // processes. Neither starts anything before it is needed. Whether there is an engine shows when a container is launched.
 func newRuntime(cfg Config, dir dataDir, sockets string, log *zap.Logger) (containers.Runtime, error) {
 	memory := cfg.replicaMemory()
-	processes, err := process.New(process.Config{Hidden: hiddenPaths(cfg, dir), Sockets: sockets, MemoryBytes: memory, NoHostNetwork: noHostNetwork(cfg)})
+	processes, err := process.New(process.Config{Hidden: hiddenPaths(cfg, dir), Sockets: sockets, MemoryBytes: memory, NoHostNetwork: noHostNetwork(cfg), Models: dir.file(modelsDir)})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	hertz "github.com/cloudwego/hertz/pkg/app/server"
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/snapshot"
 	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/control/capacity"
 	"github.com/xebec-serving/xebec/gateway/control/declarations"
@@ -61,6 +62,7 @@ type Server struct {
 	path       *query.Path
 	lines      *lineServer
 	capacity   *capacity.Capacity
+	snapshots  *snapshot.Store // nil: replicas run from their models' directories
 	host       *deployment.Host
 	catalog    *versions.Catalog
 	functions  *functions.Functions
@@ -166,6 +168,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	s.inBackground(func() { s.bodies.Run(s.life, afterBodies) })
 	s.declared.Run(s.life, s.inBackground)
 	s.inBackground(func() { s.capacity.Run(s.life) })
+	s.inBackground(func() { s.collectSnapshots(s.life) })
 	if s.before != nil {
 		if err := s.takeOver(ctx); err != nil {
 			return err
@@ -229,6 +232,9 @@ func (s *Server) make() error {
 		return err
 	}
 	s.onClose(s.transport.Close)
+	if s.snapshots, err = openSnapshots(cfg, dir); err != nil {
+		return err
+	}
 	if err := s.openStore(dir); err != nil {
 		return err
 	}
@@ -260,7 +266,7 @@ func (s *Server) makeControl(workDir string) {
 	})
 	s.host = &deployment.Host{
 		Clock: s.clock, Transport: s.transport, Runtime: s.runtime, Capacity: s.capacity, Cache: s.cache, CacheBytes: cfg.CacheBytes, Devices: devices,
-		Python: cfg.Python, Cores: cfg.cores(), NoHostNetwork: noHostNetwork(cfg), Lines: s.lines.add, WorkDir: workDir, Drain: cfg.DrainTimeout, Log: s.log,
+		Python: cfg.Python, Snapshots: s.snapshots, Digested: func(id api.ModelID, digest string) { s.declared.Digested(id, digest) }, Cores: cfg.cores(), NoHostNetwork: noHostNetwork(cfg), Lines: s.lines.add, WorkDir: workDir, Drain: cfg.DrainTimeout, Log: s.log,
 		Changed: func(model string) { s.catalog.Changed(model) },
 	}
 	s.host.CheckRuntime()

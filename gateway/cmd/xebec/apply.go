@@ -160,6 +160,7 @@ func (c *cli) stdinManifest() (set *manifest.Set, base string, err error) {
 func (c *cli) deployCommand() *cobra.Command {
 	var (
 		format string
+		q      api.Deployment
 		wait   waitOptions
 	)
 	cmd := &cobra.Command{
@@ -169,9 +170,14 @@ func (c *cli) deployCommand() *cobra.Command {
 no function with the model's name, one is declared too. The gateway must see the directory under the same path.
 
 A new version starts a replica, also with replicas.min 0, where it sleeps again once it has shown that it can start. If it cannot, deploy says
-why and fails.`,
-		Example: "  xebec deploy ./digits-svm",
-		Args:    exactly("DIR"),
+why and fails.
+
+A version is its files: the gateway keeps a copy of them, from which replicas run. To deploy files that have changed, give the model
+another version, or let --new-version do so.`,
+		Example: `  xebec deploy ./digits-svm
+  xebec deploy ./digits-svm --new-version
+  xebec deploy ./digits-svm --dry-run`,
+		Args: exactly("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := filepath.Abs(args[0])
 			if err != nil {
@@ -181,7 +187,8 @@ why and fails.`,
 			if _, err = manifest.LoadModelDir(args[0]); err != nil {
 				return err
 			}
-			body, err := json.Marshal(map[string]string{"dir": dir})
+			q.Dir = dir
+			body, err := json.Marshal(q)
 			if err != nil {
 				return err
 			}
@@ -191,12 +198,14 @@ why and fails.`,
 			}); err != nil {
 				return err
 			}
-			if err := c.printChanges(format, changes); err != nil {
+			if err := c.printChanges(format, changes); err != nil || q.DryRun {
 				return err
 			}
 			return c.waitFor(cmd.Context(), changes.Changes, wait)
 		},
 	}
+	cmd.Flags().BoolVar(&q.NewVersion, "new-version", false, "declare files that have changed as the version after the newest one")
+	cmd.Flags().BoolVar(&q.DryRun, "dry-run", false, "print what would change, and change nothing")
 	wait.flags(cmd, true)
 	outputFlag(cmd, &format)
 	return cmd

@@ -255,6 +255,8 @@ func (p *page) model(m *api.ModelStatus) {
 	p.field(0, "Serving", serving)
 	p.field(0, "Created", p.since(m.Created))
 	p.field(0, "Directory", m.Dir)
+	p.field(0, "Digest", m.Spec.Digest)
+	p.field(0, "Interpreter", m.Spec.Interpreter)
 	p.field(0, "Image", m.Spec.Run.Image)
 	p.field(0, "Command", strings.Join(m.Spec.Run.Command, " "))
 	p.environment(m.Spec.Run.Env)

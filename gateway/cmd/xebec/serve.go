@@ -24,7 +24,7 @@ func (c *cli) serveCommand() *cobra.Command {
 	cfg := server.Config{Version: buildVersion().Version}
 	nodeMemory, logLevel, logFormat := "", "info", logConsole
 	maxBody, epoch, logBytes := "64MiB", defaultEpoch, "1GiB"
-	minRate, bodyMemory, cache := "16KiB", "", ""
+	minRate, bodyMemory, cache, snapshotLimit := "16KiB", "", "", "2GiB"
 	canary, canaryTime := "", defaultCanaryTime
 	grpcListen := server.DefaultGRPC
 	cmd := &cobra.Command{
@@ -100,6 +100,9 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			if cfg.CacheBytes, err = memoryFlag("--cache", cache, maxCacheBytes); err != nil {
 				return err
 			}
+			if cfg.SnapshotLimitBytes, err = memoryFlag("--snapshot-limit", snapshotLimit, maxSnapshotLimit); err != nil {
+				return err
+			}
 			if cfg.FeedbackWindow < 0 || cfg.FeedbackWindow > maxFeedbackWindow {
 				return usagef("--feedback-window %d: expected 1 to %d queries, or 0 for no feedback by query id", cfg.FeedbackWindow, maxFeedbackWindow)
 			}
@@ -161,6 +164,9 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.StringVar(&cfg.Listen, "listen", defaultServer, "address of the function port; it has no authentication but --client-ca")
 	flags.StringVar(&grpcListen, "grpc-listen", grpcListen, `address of the gRPC port, with the certificate of the function port; "off" opens none, and so does the default where another program listens`)
 	flags.StringVar(&cfg.DataDir, "data-dir", "", `directory for the gateway's own files, made with mode 0700; one for each gateway; "none" keeps nothing (XEBEC_DATA_DIR) (default xebec in $XDG_STATE_HOME or ~/.local/state)`)
+	flags.StringVar(&snapshotLimit, "snapshot-limit", snapshotLimit, "largest directory of a version of which a copy is kept in --data-dir, in bytes or with KiB, MiB, GiB; 0 keeps none: replicas run from the directory, and do not start when its files have changed")
+	flags.BoolVar(&cfg.LiveModels, "live-models", false, "run replicas from their models' directories as they are, without digests; for xebec dev")
+	_ = flags.MarkHidden("live-models")
 	flags.StringArrayVar(&cfg.Models, "models", nil, "directory to watch for models, in NAME/VERSION; may be repeated")
 	flags.DurationVar(&cfg.ModelsEvery, "models-interval", time.Second, "how often to look at watched directories, 10ms to 1h")
 	flags.StringVar(&cfg.InferenceLog, "inference-log", "", "directory of the inference log, for functions that declare log (default none)")
@@ -254,6 +260,7 @@ const (
 	maxConnections    = 1 << 20   //xebec:limit `--max-connections`
 	maxMinRate        = 1 << 30   //xebec:limit `--min-rate`
 	maxBodyMemory     = 1 << 50   //xebec:limit `--body-memory`
+	maxSnapshotLimit  = 1 << 50   //xebec:limit `--snapshot-limit`
 	maxLameDuck       = time.Hour //xebec:limit `--lame-duck`
 	minLogBytes       = inferlog.MinMaxBytes
 	maxLogBytes       = 1 << 50

@@ -20,6 +20,14 @@ import (
 
 // Apply declares everything in the set, or nothing.
 func (d *Declarations) Apply(ctx context.Context, set *manifest.Set, dryRun bool, seen ...api.ObjectRevision) ([]api.Change, error) {
+	if err := d.takeDigests(ctx, set, dryRun); err != nil {
+		return nil, err
+	}
+	return d.apply(ctx, set, dryRun, seen...)
+}
+
+// apply is Apply for a set whose models have their digests.
+func (d *Declarations) apply(ctx context.Context, set *manifest.Set, dryRun bool, seen ...api.ObjectRevision) ([]api.Change, error) {
 	return d.change(ctx, dryRun, func(s *versions.State) (*edit, error) { return d.planApply(ctx, s, set) }, seen...)
 }
 
@@ -76,6 +84,7 @@ func (d *Declarations) replaced(id api.ModelID) {
 	key := state.ObjectKey{Kind: string(api.KindModel), Name: id.String()}
 	delete(d.problems, key)
 	delete(d.displaced, key)
+	delete(d.edited, id)
 }
 
 // put makes in memory what was declared. fresh has the deployments of the models that are new.
@@ -100,17 +109,27 @@ func (d *Declarations) put(s *versions.State, set *manifest.Set, fresh []*deploy
 
 // Deploy declares the model of a model directory and a function of its name, unless there is one. A new version starts a replica even if it
 // may sleep, so that its author learns whether it can.
-func (d *Declarations) Deploy(ctx context.Context, dir string) ([]api.Change, error) {
-	set, err := loadModelDir(dir)
+func (d *Declarations) Deploy(ctx context.Context, q api.Deployment) ([]api.Change, error) {
+	set, err := loadModelDir(q.Dir)
 	if err != nil {
 		return nil, api.Errorf(api.InvalidArgument, "%w", err)
 	}
-	return d.change(ctx, false, func(s *versions.State) (*edit, error) {
-		with, err := d.withImplied(s, *set)
+	if err := d.takeDigests(ctx, set, q.DryRun); err != nil {
+		return nil, err
+	}
+	return d.change(ctx, q.DryRun, func(s *versions.State) (*edit, error) {
+		with := *set
+		with.Models = slices.Clone(set.Models) // a plan may be made again, of what was given
+		if m := &with.Models[0]; q.NewVersion {
+			if v := s.Version(m.ID()); v != nil && (v.Digest() != m.Digest || v.Spec().Fixed(m) != "") {
+				m.Version = nextVersion(s.Family(m.Name), m.Digest)
+			}
+		}
+		all, err := d.withImplied(s, with)
 		if err != nil {
 			return nil, err
 		}
-		e, err := d.planApply(ctx, s, with)
+		e, err := d.planApply(ctx, s, all)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +151,7 @@ func (d *Declarations) Deploy(ctx context.Context, dir string) ([]api.Change, er
 func (d *Declarations) withImplied(s *versions.State, set manifest.Set) (*manifest.Set, error) {
 	set.Models, set.Functions = slices.Clone(set.Models), slices.Clone(set.Functions) // a plan may be made again, of what was given
 	for _, m := range set.Models {
-		if v := s.Version(m.ID()); v != nil && v.Spec().Dir != m.Dir {
+		if v := s.Version(m.ID()); v != nil && v.Spec().Dir != m.Dir && (m.Digest == "" || v.Digest() == "") { // else digests say whether it is the same
 			return nil, api.Errorf(api.Conflict, "model %s exists and lies in %s: a version never changes; give this one another version, or delete that one first", m.ID(), v.Spec().Dir)
 		}
 		old, ok := d.cfg.Functions.Get(m.Name)
@@ -242,6 +261,7 @@ func (d *Declarations) planDeleteModel(ctx context.Context, s *versions.State, i
 			s.DropTraffic(f.Name)
 		}
 		for _, v := range gone {
+			delete(d.edited, v.ID())
 			s.Remove(v)
 		}
 		return nil

@@ -186,7 +186,7 @@ func TestDeployDoesNotReplaceAFunction(t *testing.T) {
 	begins := make(chan struct{})
 	go func() {
 		close(begins)
-		_, err := b.Deploy(context.Background(), dir)
+		_, err := b.Deploy(context.Background(), api.Deployment{Dir: dir})
 		deployed <- err
 	}()
 	<-begins

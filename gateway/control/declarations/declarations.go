@@ -59,6 +59,9 @@ type Declarations struct {
 	watching  []*watched
 	problems  map[state.ObjectKey]string        // objects of the store that are not in force, and why
 	displaced map[state.ObjectKey]api.ModelSpec // models of the store that whyDisplaced keeps out
+	edited    map[api.ModelID]string            // versions of which --config has other files, and how they differ
+
+	background func(func()) // set by Run; what it runs is waited for at the end
 
 	rolledOut, retreated atomic.Uint64
 }

@@ -97,10 +97,18 @@ func (d *Declarations) judgeModels(s *versions.State, set *manifest.Set, all *de
 		if v != nil {
 			c.Action = api.Unchanged
 			m.Dir = v.Spec().Dir // a manifest may be applied again from anywhere
-			if field := v.Spec().Fixed(m); field != "" {
+			is := *v.Spec()
+			if is.Digest = v.Digest(); v.State == registry.Rejected { // it has never served, and its files may have been repaired
+				is.Digest = ""
+			}
+			field := is.Fixed(m)
+			if field == "digest" {
+				return nil, refuse(set, api.KindModel, i, api.Conflict, d.otherBytes(is.Digest, m))
+			}
+			if field != "" {
 				return nil, refuse(set, api.KindModel, i, api.Conflict, api.FieldErrors{{Path: field, Message: "the version exists and has another " + field + ": a version never changes; declare a new version, or delete this one first"}})
 			}
-			if !reflect.DeepEqual(*v.Spec(), *m) || v.State == registry.Rejected { // its files may have been repaired
+			if !reflect.DeepEqual(*v.Spec(), *m) || v.State == registry.Rejected {
 				c.Action = api.Updated
 			}
 		}

@@ -59,7 +59,7 @@ func TestTheHostsNetworkIsRefused(t *testing.T) {
 	t.Run("deploy", func(t *testing.T) {
 		b := newBench(t, Config{})
 		b.cfg.Host.NoHostNetwork = noToken
-		if _, err := b.Deploy(ctx, at); code(err) != api.InvalidArgument || !is(err.Error()) || b.spec("1") != nil {
+		if _, err := b.Deploy(ctx, api.Deployment{Dir: at}); code(err) != api.InvalidArgument || !is(err.Error()) || b.spec("1") != nil {
 			t.Errorf("error %v", err)
 		}
 	})

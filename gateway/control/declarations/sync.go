@@ -68,6 +68,7 @@ func (d *Declarations) Begin(ctx context.Context, set *manifest.Set) error {
 // Run watches directories, reads the store if others write to it, and ends roll-outs, until ctx ends. It returns at once;
 // background runs what the end of the gateway waits for.
 func (d *Declarations) Run(ctx context.Context, background func(func())) {
+	d.background = background
 	d.watch(ctx)
 	background(func() { d.superviseRollouts(ctx) })
 	if d.shared() {
@@ -77,8 +78,12 @@ func (d *Declarations) Run(ctx context.Context, background func(func())) {
 
 // applyConfig applies what --config declares; without the store, if that is away.
 func (d *Declarations) applyConfig(ctx context.Context, set *manifest.Set) error {
+	if err := d.takeDigestsOf(ctx, set, false, true); err != nil {
+		return err
+	}
+	d.keepBytes(set)
 	if d.cfg.Store == nil || d.synced.Load() {
-		_, err := d.Apply(ctx, set, false)
+		_, err := d.apply(ctx, set, false)
 		var away *api.Error
 		if !d.shared() || !errors.As(err, &away) || away.Code != api.Unavailable {
 			return err

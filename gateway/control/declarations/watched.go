@@ -1,6 +1,7 @@
 package declarations
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -41,7 +42,10 @@ type watched struct {
 	models   int
 	problems []string     // those of the last report, and what else could not be taken
 	last     watch.Report // the last complete one
-	reported []string     // the problems of the last report
+	reported []string     // the problems of the last report and of files
+	scanned  []string     // those of the last report
+	taking   sync.Mutex   // held by who writes taken, and looks at files
+	taken    map[api.ModelID]takenFiles
 }
 
 // watch starts to follow the directories.
@@ -50,8 +54,11 @@ func (d *Declarations) watch(ctx context.Context) {
 		go func() { // the end of the gateway does not wait for it: a file system that hangs would hold it up
 			w.scanning.Lock()
 			defer w.scanning.Unlock()
-			w.watcher.Run(ctx, func(r watch.Report) { d.follow(w, r) })
+			w.watcher.Run(ctx, func(r watch.Report) { d.follow(ctx, w, r) })
 		}()
+		if d.cfg.Host.Snapshots != nil {
+			go d.watchFiles(ctx, w, cmp.Or(d.cfg.WatchEvery, watchEvery))
+		}
 	}
 }
 
@@ -66,7 +73,7 @@ func (d *Declarations) scanWatched() {
 		}()
 		select {
 		case r := <-report:
-			d.follow(w, r)
+			d.follow(d.cfg.Life, w, r)
 		case <-time.After(scanWithin):
 			d.cfg.Log.Warn("a watched directory does not answer: the gateway starts without it", zap.String("directory", w.dir), zap.Duration("after", scanWithin))
 		}
@@ -74,7 +81,8 @@ func (d *Declarations) scanWatched() {
 }
 
 // follow takes in what a watched directory has.
-func (d *Declarations) follow(w *watched, r watch.Report) {
+func (d *Declarations) follow(ctx context.Context, w *watched, r watch.Report) {
+	d.takeFiles(ctx, w, r)
 	d.declaring.Lock()
 	defer d.declaring.Unlock()
 	s := d.cfg.Catalog.Lock()
@@ -82,11 +90,11 @@ func (d *Declarations) follow(w *watched, r watch.Report) {
 	if s.Stopping() {
 		return
 	}
-	w.seen, w.settling, w.reported = true, r.Settling, nil
+	w.seen, w.settling, w.scanned = true, r.Settling, nil
 	for _, p := range r.Problems {
-		w.reported = append(w.reported, p.String())
+		w.scanned = append(w.scanned, p.String())
 	}
-	w.problems = slices.Clone(w.reported)
+	d.showReported(w)
 	if !r.Complete { // nothing follows from what cannot be seen
 		return
 	}
@@ -165,6 +173,16 @@ func (d *Declarations) takeModel(s *versions.State, w *watched, name string, spe
 	there := map[string]bool{}
 	for _, spec := range specs {
 		there[spec.Version] = true
+		if d.cfg.Host.Snapshots != nil {
+			if spec.Digest = w.taken[spec.ID()].digest; spec.Digest == "" { // why is shown
+				continue
+			}
+		}
+		if v := s.Version(spec.ID()); v != nil {
+			spec.Interpreter = v.Spec().Interpreter
+		} else {
+			spec.Interpreter = d.cfg.Host.Interpreter(&spec)
+		}
 		if spec.Device != "" && d.cfg.Host.Devices[spec.Device] == nil {
 			w.problems = append(w.problems, fmt.Sprintf("model %s needs the device %q: expected %s", spec.ID(), spec.Device, d.cfg.Host.DeviceNames()))
 			continue
@@ -381,6 +399,9 @@ func (d *Declarations) Sources(s *versions.State, storeProblem string) []api.Sou
 		if f.Source == versions.Applied && len(f.Versions) > 0 {
 			applied.Models++
 		}
+	}
+	for _, why := range d.edited {
+		applied.Problems = append(applied.Problems, why)
 	}
 	for _, why := range d.problems {
 		applied.Problems = append(applied.Problems, why)

@@ -57,6 +57,9 @@ type Deployment struct {
 	failures  int           // launches that ended by themselves since a replica was last ready
 	lastExit  string        // how the last of them ended, with the last line of its stderr
 
+	adopting sync.Mutex // held by the launch that takes the digest
+	adopted  string     // the digest of a version that was declared without one; guarded by mu
+
 	lessons lessons
 }
 

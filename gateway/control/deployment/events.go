@@ -36,6 +36,7 @@ func (d *Deployment) prepare(replica uint64) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	env = append(env, "XEBEC_SCRATCH="+scratch(spec))
 	if n := spec.Resources.GPU; n > 0 {
 		gpus, err := d.h.Capacity.TakeGPUs(replica, n)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
+	"github.com/xebec-serving/xebec/containers/snapshot"
 	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/control/capacity"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
@@ -33,6 +34,10 @@ type Host struct {
 	Devices map[string]*driver.Device
 	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty.
 	Python string
+	// Snapshots keep the files of versions. Nil: replicas run from the models' directories as they are.
+	Snapshots *snapshot.Store
+	// Digested is called when a version that was declared without a digest has got one. It must not block.
+	Digested func(id api.ModelID, digest string)
 	// NoHostNetwork says why no model may have the host's network; empty: they may.
 	NoHostNetwork string
 	// Cores is how many cores this machine, or its control group, lets gateway and replicas use: with few, no replica spins.
@@ -88,7 +93,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	set, err := containers.NewSet(containers.Config{
 		Model: spec.ID(), Runtime: h.Runtime, Dir: d.dir(), Command: h.command(&spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(&spec),
 		Limits: limitsOf(&spec), Isolation: isolationOf(&spec),
-		Prepare: d.prepare, Secrets: d.secrets, Event: d.event, NextReplica: func() uint64 { return h.replicas.Add(1) }, Logs: d.logs, ReadyWithin: spec.StartTimeout, Counts: h.tally.take(d.id), Grace: h.Drain, Quiet: d.quiet.Load, Holding: holding, Served: d.served,
+		Prepare: d.prepare, Place: d.place, Secrets: d.secrets, Event: d.event, NextReplica: func() uint64 { return h.replicas.Add(1) }, Logs: d.logs, ReadyWithin: spec.StartTimeout, Counts: h.tally.take(d.id), Grace: h.Drain, Quiet: d.quiet.Load, Holding: holding, Served: d.served,
 	})
 	if err != nil {
 		h.tally.leave(d.id)

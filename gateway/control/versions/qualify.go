@@ -162,7 +162,7 @@ const (
 var errNoDir = errors.New("the model was declared without a directory in which its files could lie")
 
 func cases(v *Version, file string) ([]quality.Case, error) {
-	dir := v.Spec().Dir
+	dir := v.Files()
 	if dir == "" {
 		return nil, errNoDir
 	}

@@ -1,0 +1,61 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/xebec-serving/xebec/containers/snapshot"
+	"go.uber.org/zap"
+)
+
+// defaultSnapshotLimit holds most models that are not language models. A larger one is copied where the operator says so: on a file
+// system that shares blocks the copy takes no space.
+const defaultSnapshotLimit = 2 << 30 //xebec:limit files of a version of which a copy is kept; `--snapshot-limit`
+
+const (
+	// collectEvery is how often copies of files that no version has are looked for.
+	collectEvery = 10 * time.Minute //xebec:limit interval between searches for snapshots that no version has
+	// unusedFor is how long one must not have been used: a version may be about to be declared, or have replicas that still answer.
+	unusedFor = time.Hour //xebec:limit how long a snapshot that no version has is kept
+)
+
+// openSnapshots opens the store of versions' files; nil: there is none, because replicas run from their directories as they are.
+func openSnapshots(cfg Config, dir dataDir) (*snapshot.Store, error) {
+	if cfg.LiveModels {
+		return nil, nil
+	}
+	store, err := snapshot.Open(snapshot.Config{Dir: dir.file(modelsDir), LimitBytes: cfg.SnapshotLimitBytes, Exclude: hiddenPaths(cfg, dir)})
+	if err != nil {
+		return nil, dir.notWritten("make a directory for the files of models", err)
+	}
+	return store, nil
+}
+
+// collectSnapshots removes copies of files that no version has, until ctx ends.
+func (s *Server) collectSnapshots(ctx context.Context) {
+	if s.snapshots == nil {
+		return
+	}
+	t := time.NewTicker(collectEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		if s.declared.Unread() == "" { // what has not been read may need them
+			s.collectUnused(time.Now().Add(-unusedFor))
+		}
+	}
+}
+
+func (s *Server) collectUnused(before time.Time) {
+	n, err := s.snapshots.Collect(s.declared.Digests(), before)
+	if err != nil {
+		s.log.Warn("copies of files that no version has are not all removed", zap.Error(err))
+	}
+	if n > 0 {
+		s.log.Info("copies of files that no version has were removed", zap.Int("removed", n))
+	}
+}
