@@ -61,6 +61,7 @@ var rules = []rule{
 		"a transport only carries batches: it knows neither how they are formed nor what answers are used for; only worker/local uses shared memory"},
 
 	{"containers/mux/...", []string{"containers"}, false, "it chooses between runtimes that its caller passes in: a runtime imported here would be linked into every user of the mux"},
+	{"containers/foreground", []string{"api", "containers"}, false, "it runs a model in front of its author: the other runtimes keep models apart, and share nothing with it"},
 	{"containers/...", []string{"api", "containers/..."}, false, "how a replica runs is independent of the batches that it is sent"},
 
 	{"gateway/selection/...", []string{"api"}, true, "a selection policy is arithmetic: state in, choice out"},

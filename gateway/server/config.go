@@ -140,6 +140,8 @@ type Config struct {
 	// Runtime runs replicas; processes, and containers for models with an image, when nil. What it cannot do of what models ask
 	// for (package containers names the capabilities) is logged once, or shown by describe. The gateway closes it.
 	Runtime containers.Runtime
+	// Backoff is how long replicas that have ended wait for their next start; containers.DefaultBackoff when zero.
+	Backoff containers.Backoff
 	// Transport makes what replicas are reached through, on the gateway's clock; shared memory of this host when nil. Runtime
 	// must start workers that it can reach. The gateway closes it.
 	Transport func(now func() api.Nanos) (worker.Transport, error)

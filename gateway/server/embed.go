@@ -7,6 +7,8 @@ import (
 	"github.com/xebec-serving/xebec/api/manifest"
 	"github.com/xebec-serving/xebec/gateway/control/declarations"
 	"github.com/xebec-serving/xebec/gateway/control/status"
+	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/dialect/native"
 	"github.com/xebec-serving/xebec/gateway/query"
 )
 
@@ -58,6 +60,9 @@ func (s *Server) Predict(ctx context.Context, function string, inputs ...api.Val
 	}
 	return answers[0], nil
 }
+
+// Local answers messages of the native protocol, as the function port does, without a connection.
+func (s *Server) Local() *dialect.Local { return dialect.NewLocal(s.path, native.Dialect{}) }
 
 // PredictBatch answers several queries of a function or of a model, which are likely to share a batch. The answers are in the order of
 // the queries, in dst where it has room.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/xebec-serving/xebec/api"
 )
@@ -55,11 +56,7 @@ A default output counts as an output: the command succeeds, and stderr says why 
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.input, "input", "", "input as JSON")
-	flags.StringVar(&o.inputFile, "input-file", "", "file with the input as JSON; - is stdin")
-	flags.StringVar(&o.raw, "raw", "", "file that is sent unchanged as the input; - is stdin")
-	flags.StringVar(&o.contentType, "content-type", "application/octet-stream", "content type of a --raw input")
-	flags.BoolVar(&o.batch, "batch", false, "the input is a list of inputs, one per query")
+	o.inputFlags(flags)
 	flags.DurationVar(&o.slo, "slo", 0, "latency objective for this call (default the function's own)")
 	flags.StringVar(&o.context, "context", "", "context of the call, such as a user; what was learned for this context selects the models")
 	flags.StringSliceVar(&o.models, "models", nil, "candidates to choose from, as name or name@version, separated by commas (default all)")
@@ -69,6 +66,15 @@ A default output counts as an output: the command succeeds, and stderr says why 
 	outputFlag(cmd, &o.format)
 	flags.Lookup("output").Usage = "what to print: table (each query's output, a line of JSON each), json or yaml (the whole answer, with its query_id), such as -o json"
 	return cmd
+}
+
+// inputFlags adds the flags that say what the input is.
+func (o *invokeOptions) inputFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.input, "input", "", "input as JSON")
+	flags.StringVar(&o.inputFile, "input-file", "", "file with the input as JSON; - is stdin")
+	flags.StringVar(&o.raw, "raw", "", "file that is sent unchanged as the input; - is stdin")
+	flags.StringVar(&o.contentType, "content-type", "application/octet-stream", "content type of a --raw input")
+	flags.BoolVar(&o.batch, "batch", false, "the input is a list of inputs, one per query")
 }
 
 func (c *cli) invokeBody(cmd *cobra.Command, o *invokeOptions) (body []byte, contentType string, err error) {

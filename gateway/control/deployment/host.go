@@ -46,6 +46,8 @@ type Host struct {
 	WorkDir string
 	// Drain bounds how long replicas may take to end.
 	Drain time.Duration
+	// Backoff is how long replicas that have ended wait for their next start; containers.DefaultBackoff when zero.
+	Backoff containers.Backoff
 	// Lines takes the connections on which the code of a model calls others: those that calls names. Nil: models call no others. The connection
 	// is its own.
 	Lines func(model string, calls []string, l worker.Line)
@@ -93,7 +95,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	set, err := containers.NewSet(containers.Config{
 		Model: spec.ID(), Runtime: h.Runtime, Dir: d.dir(), Command: h.command(&spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(&spec),
 		Limits: limitsOf(&spec), Isolation: isolationOf(&spec),
-		Prepare: d.prepare, Place: d.place, Secrets: d.secrets, Event: d.event, NextReplica: func() uint64 { return h.replicas.Add(1) }, Logs: d.logs, ReadyWithin: spec.StartTimeout, Counts: h.tally.take(d.id), Grace: h.Drain, Quiet: d.quiet.Load, Holding: holding, Served: d.served,
+		Prepare: d.prepare, Place: d.place, Secrets: d.secrets, Event: d.event, NextReplica: func() uint64 { return h.replicas.Add(1) }, Logs: d.logs, ReadyWithin: spec.StartTimeout, Backoff: h.Backoff, Counts: h.tally.take(d.id), Grace: h.Drain, Quiet: d.quiet.Load, Holding: holding, Served: d.served,
 	})
 	if err != nil {
 		h.tally.leave(d.id)

@@ -146,3 +146,12 @@ func Ioctl(f *os.File, request uintptr, argument unsafe.Pointer) error {
 	}
 	return nil
 }
+
+// Keep returns a function that puts a terminal back into its present state. It does nothing for a file that is no terminal.
+func Keep(f *os.File) (restore func()) {
+	var saved syscall.Termios
+	if Ioctl(f, syscall.TCGETS, unsafe.Pointer(&saved)) != nil {
+		return func() {}
+	}
+	return func() { _ = Ioctl(f, syscall.TCSETS, unsafe.Pointer(&saved)) }
+}

@@ -258,9 +258,20 @@ def _errors_in(values: list[Any], n: int) -> dict[int, Error]:
     return found
 
 
+# Is called with each exception of the model before it is answered: `xebec dev` shows it to the author.
+watcher: Optional[Callable[[BaseException], None]] = None
+
+
+def watched(e: BaseException) -> BaseException:
+    if watcher is not None:
+        watcher(e)
+    return e
+
+
 def error_text(e: BaseException) -> str:
     """An exception for operators: a summary, then the traceback. The summary comes first because long texts are cut at
     the end."""
+    watched(e)
     summary = "".join(traceback.format_exception_only(type(e), e))
     # The first frame is the binding's own call of the model.
     frames = e.__traceback__.tb_next if e.__traceback__ else None

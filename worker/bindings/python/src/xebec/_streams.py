@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Optional
 
 from . import _protocol as p
 from ._concurrent import Threads
-from ._model import END, Last, error_text
+from ._model import END, Last, error_text, watched
 from ._tensors import BadOutput, Error
 
 # How many outputs, and of about how many bytes, a model may be ahead of the reader of its stream.
@@ -164,7 +164,7 @@ class Stream:
                 block.write(rendered, 0, laid_out, n)
         except BaseException as e:
             self._close()
-            self._finish(p.BAD_OUTPUT, str(e) if isinstance(e, BadOutput) else error_text(e))
+            self._finish(p.BAD_OUTPUT, str(watched(e)) if isinstance(e, BadOutput) else error_text(e))
             return
         self._first = False
         if size <= q[7] and self._final is True and not self._ahead:

@@ -19,7 +19,7 @@ from . import _calls
 from . import _protocol as p
 from ._check import is_async, is_generator, place
 from ._link import Maps, SocketLink, map_segments
-from ._model import Answer, Handlers, Model, cut, error_text
+from ._model import Answer, Handlers, Model, cut, error_text, watched
 from ._tensors import BadOutput, Error
 
 VERSION = "0.1.0"
@@ -286,7 +286,7 @@ class Worker:
         try:
             answer = model.refuse(returned, 1) if isinstance(returned, Error) else model.answer(returned, queries)
         except BadOutput as e:
-            self._fail(q, maps, p.BAD_OUTPUT, str(e), work)
+            self._fail(q, maps, p.BAD_OUTPUT, str(watched(e)), work)
         except BaseException as e:  # an object's own length, iterator or conversion failed
             self._fail(q, maps, p.BAD_OUTPUT, error_text(e), work)
         else:
@@ -320,7 +320,7 @@ class Worker:
         try:
             laid_out = model.accuracy_block.prepare([[value]], 1)
         except BadOutput as e:
-            self._fail(q, maps, p.BAD_OUTPUT, str(e), work)
+            self._fail(q, maps, p.BAD_OUTPUT, str(watched(e)), work)
         else:
             self._put(q, maps, Answer(model.accuracy_block, laid_out), 1, work)
 
