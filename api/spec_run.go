@@ -104,3 +104,10 @@ func checkImage(s string) error {
 	}
 	return nil
 }
+
+// Check checks a command that is run without a model's declaration.
+func (r RunSpec) Check() error {
+	var e FieldErrors
+	r.validate(&e)
+	return e.err()
+}

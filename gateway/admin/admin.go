@@ -40,6 +40,7 @@ func Register(r route.IRoutes, control Control, o Options) {
 	guard := h.guard
 	r.POST("/v1/apply", guard(h.audited("apply", h.apply)))
 	r.POST("/v1/deploy", guard(h.audited("deploy", h.deploy)))
+	r.POST("/v1/inspect", guard(h.audited("inspect", h.inspect)))
 	r.GET("/v1/models", guard(h.models))
 	r.GET("/v1/models/:name", guard(h.model))
 	r.DELETE("/v1/models/:name", guard(h.audited("delete", h.deleteModel)))

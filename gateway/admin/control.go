@@ -22,6 +22,10 @@ type Control interface {
 	// Deploy declares the model of a model directory (an absolute path), and a function with its name unless there is
 	// one.
 	Deploy(ctx context.Context, q api.Deployment) ([]api.Change, error)
+	// Inspect runs a command in a directory (an absolute path) as a replica of a model there would run. It passes what the
+	// command writes to stderr to emit, and last the last line of its stdout. It returns emit's error, or says how the
+	// command ended if it failed. emit is only called from Inspect's own goroutine, and may block.
+	Inspect(ctx context.Context, dir string, command []string, emit func(api.LogLine) error) error
 	// Models returns all versions of all models or, with a name, those of that model with their last log lines. The
 	// error is api.NotFound if there is no such model, and here and below api.Unavailable if it may be declared where the
 	// gateway has not read yet. The caller owns the result.

@@ -28,6 +28,7 @@ type fakeControl struct {
 	applied *manifest.Set
 	dryRun  bool
 	dir     string
+	command []string
 	deleted []string
 	query   api.LogQuery
 	// moved records calls of Promote and Rollback, asked those of History; caller is the caller of the last change.
@@ -71,6 +72,22 @@ func (f *fakeControl) Deploy(_ context.Context, q api.Deployment) ([]api.Change,
 	defer f.mu.Unlock()
 	f.dir = q.Dir
 	return []api.Change{{Kind: api.KindModel, Name: "digits-svm", Version: "1", Action: api.Unchanged}}, f.err
+}
+
+func (f *fakeControl) Inspect(_ context.Context, dir string, command []string, emit func(api.LogLine) error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dir, f.command = dir, command
+	if f.err != nil {
+		return f.err
+	}
+	if err := emit(api.LogLine{Time: testTime, Replica: 7, Stream: "stderr", Text: "loading"}); err != nil {
+		return err
+	}
+	if f.logsErr != nil {
+		return f.logsErr
+	}
+	return emit(api.LogLine{Time: testTime, Replica: 7, Stream: "stdout", Text: "{}"})
 }
 
 func model(version string) api.ModelStatus {

@@ -66,6 +66,41 @@ func (h *handlers) logs(ctx context.Context, c *app.RequestContext) (any, error)
 	return nil, nil
 }
 
+// inspect streams what a command in a model's directory writes. It changes nothing that is declared, and is audited because it runs code.
+func (h *handlers) inspect(ctx context.Context, c *app.RequestContext) (any, error) {
+	if _, err := query(c); err != nil {
+		return nil, err
+	}
+	if err := rejectIfMatch(c, "an inspection changes nothing"); err != nil {
+		return nil, err
+	}
+	var request struct {
+		Dir     string   `json:"dir"`
+		Command []string `json:"command"`
+	}
+	if err := jsonBody(c, &request, `{"dir": "/absolute/path", "command": ["python", "model.py"]}`); err != nil {
+		return nil, err
+	}
+	dir, err := absolute("dir", request.Dir)
+	if err != nil {
+		return nil, err
+	}
+	spec := api.RunSpec{Command: request.Command}
+	if err := spec.Check(); err != nil {
+		return nil, api.Errorf(api.InvalidArgument, "%w", err)
+	}
+	setSubject(c, false, dir)
+	s := &logStream{c: c, json: wantsJSON(c), flush: true}
+	err = h.control.Inspect(ctx, dir, request.Command, s.emit)
+	if err != nil && s.w != nil && !s.failed {
+		s.fail(err)
+	}
+	if s.w != nil {
+		err = nil
+	}
+	return nil, err
+}
+
 func logQuery(c *app.RequestContext, model string) (api.LogQuery, error) {
 	lq := api.LogQuery{Model: model, Lines: DefaultLogLines}
 	q, err := query(c, "lines", "follow", "version")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,6 +91,42 @@ func TestLogsThatFail(t *testing.T) {
 		if err != nil || !strings.HasSuffix(string(body), want) {
 			t.Errorf("got %q, %v; want it to end in %q", body, err, want)
 		}
+	}
+}
+
+// An inspection streams what the command writes. If the command fails, the last line says how.
+func TestInspect(t *testing.T) {
+	for _, c := range []struct {
+		f    *fakeControl
+		code int
+		want string
+	}{
+		{&fakeControl{}, 200, `{"time":"2026-01-02T03:04:05Z","replica":7,"stream":"stderr","text":"loading"}` + "\n" + `{"time":"2026-01-02T03:04:05Z","replica":7,"stream":"stdout","text":"{}"}` + "\n"},
+		{&fakeControl{logsErr: errors.New("exited with code 1")}, 200, `"text":"loading"}` + "\n" + `{"error":{"code":"internal","message":"exited with code 1"}}` + "\n"},
+		{&fakeControl{err: api.Errorf(api.Overloaded, "already 4 models are inspected")}, 503, `already 4 models are inspected`},
+	} {
+		base := serve(t, c.f)
+		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v1/inspect", strings.NewReader(`{"dir": "/models/x", "command": ["python", "model.py"]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/x-ndjson")
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != c.code || !strings.Contains(string(body), c.want) {
+			t.Errorf("got %d %q, %v\nwant %d %q", res.StatusCode, body, err, c.code, c.want)
+		}
+		c.f.mu.Lock()
+		if c.f.dir != "/models/x" || !slices.Equal(c.f.command, []string{"python", "model.py"}) {
+			t.Errorf("Inspect was called with %q, %q", c.f.dir, c.f.command)
+		}
+		c.f.mu.Unlock()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
 	"github.com/xebec-serving/xebec/gateway/control/declarations"
+	"github.com/xebec-serving/xebec/gateway/control/deployment"
 	"github.com/xebec-serving/xebec/gateway/control/status"
 	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/dialect/native"
@@ -16,6 +17,12 @@ import (
 type control struct {
 	*declarations.Declarations
 	*status.Reader
+	host *deployment.Host
+}
+
+// Inspect implements [admin.Control].
+func (c control) Inspect(ctx context.Context, dir string, command []string, emit func(api.LogLine) error) error {
+	return c.host.Inspect(ctx, dir, command, emit)
 }
 
 // Apply declares everything in the set, or nothing, and returns one change for each object, models first. With dryRun it only

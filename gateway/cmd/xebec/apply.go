@@ -16,6 +16,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/worker/runtimes"
 )
 
 func (c *cli) applyCommand() *cobra.Command {
@@ -162,10 +163,11 @@ func (c *cli) deployCommand() *cobra.Command {
 		format string
 		q      api.Deployment
 		wait   waitOptions
+		file   dropOptions
 	)
 	cmd := &cobra.Command{
-		Use:   "deploy DIR",
-		Short: "Declare a model directory and wait until it is served",
+		Use:   "deploy DIR|FILE",
+		Short: "Declare a model directory, or a file of a library, and wait until it is served",
 		Long: `Declare the model of a model directory: a directory with the file ` + manifest.ModelFile + `, the model's code and its parameters. If there is
 no function with the model's name, one is declared too. The gateway must see the directory under the same path.
 
@@ -173,18 +175,36 @@ A new version starts a replica, also with replicas.min 0, where it sleeps again 
 why and fails.
 
 A version is its files: the gateway keeps a copy of them, from which replicas run. To deploy files that have changed, give the model
-another version, or let --new-version do so.`,
+another version, or let --new-version do so.
+
+A FILE is ` + runtimes.Formats + `.
+It is recognised by its content. Its model directory is made, with a program that serves it, and deployed; the same file again is the same version,
+and another one of the same name the next version.`,
 		Example: `  xebec deploy ./digits-svm
   xebec deploy ./digits-svm --new-version
-  xebec deploy ./digits-svm --dry-run`,
-		Args: exactly("DIR"),
+  xebec deploy ./digits-svm --dry-run
+  xebec deploy iris.onnx
+  xebec deploy churn.joblib --allow-pickle --requirements requirements.txt`,
+		Args: exactly("DIR|FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dir, err := filepath.Abs(args[0])
+			path := args[0]
+			if !isModelDir(path) {
+				say := c.out
+				if format != formatTable {
+					say = c.err
+				}
+				made, err := c.drop(cmd.Context(), path, file, say)
+				if err != nil {
+					return err
+				}
+				path = made
+			}
+			dir, err := filepath.Abs(path)
 			if err != nil {
 				return err
 			}
 			// Read it here first, so that errors name the path that was typed.
-			if _, err = manifest.LoadModelDir(args[0]); err != nil {
+			if _, err = manifest.LoadModelDir(path); err != nil {
 				return err
 			}
 			q.Dir = dir
@@ -207,6 +227,7 @@ another version, or let --new-version do so.`,
 	cmd.Flags().BoolVar(&q.NewVersion, "new-version", false, "declare files that have changed as the version after the newest one")
 	cmd.Flags().BoolVar(&q.DryRun, "dry-run", false, "print what would change, and change nothing")
 	wait.flags(cmd, true)
+	file.flags(cmd)
 	outputFlag(cmd, &format)
 	return cmd
 }

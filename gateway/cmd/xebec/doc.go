@@ -3,7 +3,7 @@
 //	xebec serve              run a gateway
 //	xebec dev DIR            serve a model directory while it is written
 //	xebec try DIR            run a model directory once, without a gateway
-//	xebec deploy DIR         declare a model directory, and wait until it is served
+//	xebec deploy DIR|FILE    declare a model directory, or a file of a library, and wait until it is served
 //	xebec apply -f FILE      declare models, functions and traffic rules
 //	xebec diff -f FILE       what apply would change
 //	xebec wait KIND NAME     wait until it is ready
@@ -28,8 +28,9 @@
 // # What it never does
 //
 // Every command except serve, dev and try speaks HTTP to a running gateway and touches nothing else: neither the gateway's
-// files nor its workers. The gateways of dev and try have no store and no admin port, and end with the command. A token is
-// sent over TLS or to this machine only. It is read from a file that no other user can read, never from the command line.
+// files nor its workers. `deploy FILE` makes a model directory where its caller says. The gateways of dev and try have no store and no admin
+// port, and end with the command. A token is sent over TLS or to this machine only. It is read from a file that no other user can read, never
+// from the command line.
 //
 // # Where to read next
 //

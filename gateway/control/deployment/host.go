@@ -56,6 +56,7 @@ type Host struct {
 	Log     *zap.Logger
 
 	replicas, keys atomic.Uint64
+	inspections    atomic.Int32
 	tally          tally
 
 	mu       sync.Mutex

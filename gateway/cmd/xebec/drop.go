@@ -1,0 +1,386 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/worker/runtimes"
+)
+
+// dropOptions are the flags of deploy for a file that is no model directory yet.
+type dropOptions struct {
+	name, into   string
+	requirements string
+	inputs       []string
+	allowPickle  bool
+}
+
+func (o *dropOptions) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.name, "name", "", "of a FILE: the model's name (default the file's)")
+	f.StringVar(&o.into, "into", "xebec-models", "of a FILE: the directory in which its model directory NAME/VERSION is made")
+	f.BoolVar(&o.allowPickle, "allow-pickle", false, "of a FILE: load it although it is a pickle, which can run any code of whoever wrote it")
+	f.StringArrayVar(&o.inputs, "input", nil, "of a FILE that does not say its inputs: type and shape of one query, such as float32[3,224,224] or ids=int64[-1]; may be repeated, in order")
+	f.StringVar(&o.requirements, "requirements", "", "of a FILE: a requirements.txt that goes into its model directory")
+}
+
+// isModelDir reports whether deploy takes a path as it is: a model directory, or a directory that is nothing else either.
+func isModelDir(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() {
+		return err != nil // the error of a path that does not exist is that of a model directory
+	}
+	if _, err := os.Stat(filepath.Join(path, manifest.ModelFile)); err == nil {
+		return true
+	}
+	_, err = runtimes.Recognise(path)
+	return err != nil
+}
+
+// drop makes a model directory of a file, and returns it. say gets what people should read.
+func (c *cli) drop(ctx context.Context, path string, o dropOptions, say io.Writer) (dir string, err error) {
+	found, err := runtimes.Recognise(path)
+	if err != nil {
+		return "", err
+	}
+	if err := c.judgePickle(path, found, o); err != nil {
+		return "", err
+	}
+	d := &dropped{path: path, found: found, options: o}
+	if err := d.read(); err != nil {
+		return "", err
+	}
+	home := filepath.Join(o.into, d.name)
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return "", err
+	}
+	if d.dir, err = os.MkdirTemp(home, ".new-"); err != nil {
+		return "", err
+	}
+	defer func() {
+		_ = os.RemoveAll(d.dir) // it was renamed, or is of no use
+		_ = os.Remove(home)     // if it is empty
+	}()
+	if err := d.fill(); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(say, "%s is %s\n", c.clean(path), found.Format)
+	about, err := c.inspect(ctx, d)
+	if err != nil {
+		return "", err
+	}
+	for _, line := range signatureLines(about) {
+		fmt.Fprintln(say, "  "+c.clean(line))
+	}
+	dir, made, err := c.place(ctx, d, about, home)
+	if err == nil && made {
+		fmt.Fprintf(say, "made %s: it is an ordinary model directory, which you can change, or deploy elsewhere\n", c.clean(dir))
+	}
+	return dir, err
+}
+
+// judgePickle refuses a file that can run code when it is loaded, unless the caller has said that it may.
+func (c *cli) judgePickle(path string, found *runtimes.Found, o dropOptions) error {
+	switch {
+	case found.Pickle == "":
+		return nil
+	case o.allowPickle:
+		fmt.Fprintf(c.err, "warning: %s can run any code of whoever wrote it (%s). It will run isolated, and with every query's data\n", c.clean(path), found.Pickle)
+		found.Flags = append(found.Flags, "--allow-pickle")
+		return nil
+	}
+	return fmt.Errorf("%s can run any code of whoever wrote it when it is loaded: %s. If you trust the writer, give --allow-pickle; ONNX, the native files of XGBoost and LightGBM, torch.export and safetensors run none",
+		path, found.Pickle)
+}
+
+// dropped is a file on its way into a model directory.
+type dropped struct {
+	path    string
+	found   *runtimes.Found
+	options dropOptions
+	name    string
+	version string
+	inputs  []runtimes.Tensor // as flags say
+	file    string            // its name in the model directory
+	dir     string            // the model directory, under a temporary name
+}
+
+// read checks the flags.
+func (d *dropped) read() error {
+	abs, err := filepath.Abs(d.path)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(abs)
+	if err != nil {
+		return err
+	}
+	base := filepath.Base(abs)
+	d.file = base
+	if info.IsDir() {
+		d.file = "model"
+	}
+	if d.name = d.options.name; d.name == "" {
+		d.name = nameOf(strings.TrimSuffix(base, filepath.Ext(base)))
+	}
+	if err := api.CheckName("model", d.name); err != nil {
+		return usagef("%w: give one with --name", err)
+	}
+	for i, text := range d.options.inputs {
+		name := "input"
+		if len(d.options.inputs) > 1 {
+			name = fmt.Sprintf("input_%d", i)
+		}
+		input, err := runtimes.ParseTensor(text, name)
+		if err != nil {
+			return usagef("--input %w", err)
+		}
+		d.inputs = append(d.inputs, input)
+	}
+	return nil
+}
+
+// nameOf makes a name of a model of that of a file.
+func nameOf(file string) string {
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(file))
+	name = strings.Trim(name, "-")
+	return strings.TrimRight(name[:min(len(name), api.MaxNameBytes)], "-")
+}
+
+// fill puts the file, its runtime and its requirements into the directory.
+func (d *dropped) fill() error {
+	if err := os.Chmod(d.dir, 0o755); err != nil { // replicas may run as users of their own
+		return err
+	}
+	if err := copyTree(d.path, filepath.Join(d.dir, d.file)); err != nil {
+		return err
+	}
+	for _, beside := range d.found.Beside {
+		if err := copyTree(filepath.Join(filepath.Dir(d.path), beside), filepath.Join(d.dir, beside)); err != nil {
+			return err
+		}
+	}
+	requirements := d.options.requirements
+	if requirements == "" && d.found.Requirements != "" {
+		requirements = filepath.Join(d.path, d.found.Requirements)
+	}
+	if requirements != "" {
+		if err := copyTree(requirements, filepath.Join(d.dir, "requirements.txt")); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(d.dir, "model.py"), d.found.Source(), 0o644)
+}
+
+// command is what serves the model.
+func (d *dropped) command() []string {
+	return append([]string{"python", "model.py", d.file}, d.found.Flags...)
+}
+
+// inspect has the gateway load the model and say its inputs and outputs.
+func (c *cli) inspect(ctx context.Context, d *dropped) (*runtimes.Description, error) {
+	dir, err := filepath.Abs(d.dir)
+	if err != nil {
+		return nil, err
+	}
+	command := append(d.command(), "--describe")
+	for _, input := range d.inputs {
+		text, err := json.Marshal(input)
+		if err != nil {
+			return nil, err
+		}
+		command = append(command, "--input", string(text))
+	}
+	output, stderr, failed := c.runInspection(ctx, dir, command)
+	about, err := runtimes.ParseDescription(output)
+	switch {
+	case err == nil && about.Missing != "":
+		return nil, fmt.Errorf("the gateway's Python has no package %s: install %s there, or name what the model needs with --requirements requirements.txt", about.Missing, strings.Join(about.Requirements, " "))
+	case failed != nil:
+		for _, line := range stderr {
+			fmt.Fprintln(c.err, c.clean(line))
+		}
+		return nil, fmt.Errorf("%s cannot be served: %w", d.path, failed)
+	case err != nil:
+		return nil, fmt.Errorf("%s cannot be served: %w", d.path, err)
+	}
+	return about, nil
+}
+
+// maxInspectLines bounds the stderr of an inspection that is shown if it fails.
+const maxInspectLines = 20
+
+// runInspection runs a command in a directory by the gateway. It returns the last line of its stdout, and the last ones of its stderr.
+func (c *cli) runInspection(ctx context.Context, dir string, command []string) (output []byte, stderr []string, failed error) {
+	body, err := json.Marshal(map[string]any{"dir": dir, "command": command})
+	if err != nil {
+		return nil, nil, err
+	}
+	res, err := c.send(ctx, http.MethodPost, "/v1/inspect", "application/json", "application/x-ndjson", body)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer res.Body.Close()
+	p := progress{c: c, began: c.now()}
+	scan := bufio.NewScanner(res.Body)
+	scan.Buffer(nil, maxLogLineBytes)
+	for scan.Scan() {
+		var line struct {
+			api.LogLine
+			Failed *api.ErrorInfo `json:"error"`
+		}
+		if err := json.Unmarshal(scan.Bytes(), &line); err != nil {
+			return nil, stderr, c.notUnderstood(err)
+		}
+		switch {
+		case line.Failed != nil:
+			return output, stderr, &remoteError{ErrorInfo: *line.Failed}
+		case line.Stream == "stdout":
+			output = []byte(line.Text)
+		default:
+			p.report(c.clean(line.Text))
+			stderr = append(stderr[max(0, len(stderr)-maxInspectLines+1):], line.Text)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, stderr, ctx.Err()
+	}
+	if err := scan.Err(); err != nil {
+		return nil, stderr, fmt.Errorf("the gateway's answer was cut off: %w", err)
+	}
+	return output, stderr, nil
+}
+
+// signatureLines shows inputs, outputs and notes.
+func signatureLines(about *runtimes.Description) (lines []string) {
+	const most = 16
+	show := func(what string, tensors []runtimes.Tensor) {
+		for i, t := range tensors {
+			if i == most {
+				lines = append(lines, fmt.Sprintf("%s … %d more", what, len(tensors)-most))
+				break
+			}
+			lines = append(lines, fmt.Sprintf("%s %s: %s%s", what, t.Name, t.DType, strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ",")))
+		}
+	}
+	show("input", about.Inputs)
+	show("output", about.Outputs)
+	return append(lines, about.Notes...)
+}
+
+// place writes the manifest and gives the directory its version. If the newest version has the same files already, that
+// is the model directory, and made is false.
+func (c *cli) place(ctx context.Context, d *dropped, about *runtimes.Description, home string) (dir string, made bool, err error) {
+	newest, err := newestVersion(home)
+	if err != nil {
+		return "", false, err
+	}
+	if newest > 0 {
+		d.version, dir = strconv.Itoa(newest), filepath.Join(home, strconv.Itoa(newest))
+		if err := d.declare(about); err != nil {
+			return "", false, err
+		}
+		if same, err := sameTree(dir, d.dir); same || err != nil {
+			return dir, false, err
+		}
+	}
+	models, err := c.models(ctx, d.name)
+	var refused *remoteError
+	if errors.As(err, &refused) && refused.Code == api.NotFound.String() {
+		err = nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	for _, m := range models { // of another directory
+		if n, err := strconv.Atoi(m.Spec.Version); err == nil {
+			newest = max(newest, n)
+		}
+	}
+	d.version = strconv.Itoa(newest + 1)
+	if err := d.declare(about); err != nil {
+		return "", false, err
+	}
+	dir = filepath.Join(home, d.version)
+	return dir, true, os.Rename(d.dir, dir)
+}
+
+// newestVersion is the highest number that a directory in home has; 0: there is none.
+func newestVersion(home string) (newest int, err error) {
+	entries, err := os.ReadDir(home)
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil && e.IsDir() {
+			newest = max(newest, n)
+		}
+	}
+	return newest, err
+}
+
+// declare writes the manifest, and checks it.
+func (d *dropped) declare(about *runtimes.Description) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Made by `xebec deploy` of %q: %s.\nname: %s\nversion: %q\n", filepath.Base(d.path), d.found.Format, d.name, d.version)
+	for _, s := range []struct {
+		field   string
+		tensors []runtimes.Tensor
+	}{{"inputs", about.Inputs}, {"outputs", about.Outputs}} {
+		b.WriteString(s.field + ":\n")
+		for _, t := range s.tensors {
+			media := ""
+			if t.Media != "" {
+				media = fmt.Sprintf(", media: %s", quoted(t.Media))
+			}
+			fmt.Fprintf(&b, "  - {name: %s, dtype: %s, shape: %s%s}\n", quoted(t.Name), quoted(t.DType), strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ", "), media)
+		}
+	}
+	words := d.command()
+	for i, word := range words {
+		words[i] = quoted(word)
+	}
+	fmt.Fprintf(&b, "run: {command: [%s]}\n", strings.Join(words, ", "))
+	if err := os.WriteFile(filepath.Join(d.dir, manifest.ModelFile), b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	if _, err := manifest.LoadModelDir(d.dir); err != nil {
+		return fmt.Errorf("%s cannot be declared: %w", d.path, err)
+	}
+	return nil
+}
+
+// quoted is text as YAML reads it. A word of harmless characters needs no quotes.
+func quoted(text string) string {
+	plain := text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune("_./", r)
+	})
+	if plain && !slices.Contains([]string{"y", "n", "yes", "no", "on", "off", "true", "false", "null"}, strings.ToLower(text)) {
+		return text
+	}
+	return string(must(json.Marshal(text)))
+}
+
+func must(text []byte, err error) []byte {
+	if err != nil {
+		panic(err) // a string can always be encoded
+	}
+	return text
+}
