@@ -173,7 +173,7 @@ func (d *Declarations) Digested(id api.ModelID, digest string) {
 			spec.Digest = digest
 			c := api.Change{Kind: api.KindModel, Name: id.Name, Version: id.Version, Action: api.Updated}
 			e.put.Models = []api.ModelSpec{spec}
-			e.events = append(e.events, d.event(ctx, string(api.Updated), c, differences(v.Spec().WithoutSecrets(), spec.WithoutSecrets())))
+			e.events = append(e.events, d.event(ctx, string(api.Updated), c, differences(changedFields(v.Spec().WithoutSecrets(), spec.WithoutSecrets()))))
 			e.install = func(s *versions.State) error { return d.put(s, &e.put, nil, versions.Applied) }
 			return e, nil
 		})
