@@ -22,9 +22,12 @@ const (
 	AnswerOnly
 	// ReleaseOnly: call Released, for a query that was answered before.
 	ReleaseOnly
+	// GivenBack: hand the query back as it was, see [Machine.GiveBack]. It was neither answered nor released.
+	GivenBack
 )
 
-// End asks for a call of the item's owner. After Both or ReleaseOnly the machine keeps no reference to the item.
+// End asks for a call of the item's owner. After Both, ReleaseOnly or GivenBack the machine keeps no reference to the
+// item.
 type End struct {
 	Item *Item
 	Code api.Code

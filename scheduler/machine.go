@@ -273,12 +273,19 @@ func (m *Machine) recheckRejected(it *Item) {
 func (m *Machine) Cancel(now api.Nanos, it *Item) {
 	m.tick(now)
 	m.noteChange()
+	if m.withdraw(it) {
+		m.finish(it, api.Cancelled)
+	}
+}
+
+// withdraw takes a waiting item out of its queue. It returns false if the item does not wait.
+func (m *Machine) withdraw(it *Item) bool {
 	switch it.place {
 	case queued:
 		f := m.functions[it.Function]
 		i := f.queue.find(it.Deadline, it)
 		if i < 0 {
-			return
+			return false
 		}
 		f.queue.removeAt(i)
 		m.live--
@@ -290,8 +297,7 @@ func (m *Machine) Cancel(now api.Nanos, it *Item) {
 		q := m.homeQueue(it)
 		q.removeAt(q.find(it.Deadline, it))
 		m.leaveHome(it)
-		m.finish(it, api.Cancelled)
-		return
+		return true
 	case late:
 		m.late.removeAt(m.late.find(it.Expires, it))
 	case retrying:
@@ -300,10 +306,10 @@ func (m *Machine) Cancel(now api.Nanos, it *Item) {
 			m.suspects--
 		}
 	default:
-		return
+		return false
 	}
 	m.bytes -= it.bytes
-	m.finish(it, api.Cancelled)
+	return true
 }
 
 // Close answers everything that waits with code (ShuttingDown or ModelRemoved), and every query that arrives later.
@@ -370,9 +376,14 @@ func (m *Machine) finish(it *Item, code api.Code) {
 	} else {
 		m.counters.Ended[code]++
 	}
+	m.leave(it, End{it, code, kind})
+}
+
+// leave ends the machine's use of an accepted item.
+func (m *Machine) leave(it *Item, end End) {
 	it.place = nowhere
 	m.held--
-	m.out.Ends = append(m.out.Ends, End{it, code, kind})
+	m.out.Ends = append(m.out.Ends, end)
 	f := m.functions[it.Function]
 	f.items--
 	if f.removed {

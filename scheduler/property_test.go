@@ -30,6 +30,7 @@ func TestRandomEvents(t *testing.T) {
 			"advance":       w.advance,
 			"jump":          w.jump,
 			"cancel":        w.cancel,
+			"giveBack":      w.giveBack,
 			"configure":     w.configure,
 			"plan":          w.plan,
 			"grant":         w.grant,
@@ -372,6 +373,30 @@ func (w *world) cancel(t *rapid.T) {
 	w.settle(t)
 	if tw.batch == nil && tw.second == nil && !tw.released {
 		t.Fatalf("%s was cancelled, is not in flight and was not released", tw.name)
+	}
+}
+
+// giveBack hands some of the waiting queries back. For their owners they are over.
+func (w *world) giveBack(t *rapid.T) {
+	part := rapid.IntRange(1, 3).Draw(t, "part")
+	chosen := map[*queryPair]bool{}
+	for i, m := range w.m {
+		m.GiveBack(w.now, func(it *Item) bool {
+			tw := w.byQuery[&it.Query]
+			if tw.answered || tw.batch != nil || tw.second != nil {
+				t.Fatalf("%s is offered although it has an answer or is in flight", tw.name)
+			}
+			if int(tw.items[i].seq)%part == 0 {
+				chosen[tw] = true
+			}
+			return chosen[tw]
+		})
+	}
+	w.settle(t)
+	for tw := range chosen {
+		if !tw.released {
+			t.Fatalf("%s was not handed back", tw.name)
+		}
 	}
 }
 

@@ -7,10 +7,11 @@ const Codes = api.CodeCount
 
 // Counters are totals since the machine was made; they never decrease.
 type Counters struct {
-	// Arrived counts every query handed over. Ended counts answers by code; their sum is Arrived minus the unanswered
-	// queries.
-	Arrived uint64
-	Ended   [Codes]uint64
+	// Arrived counts every query handed over. Ended counts answers by code, GivenBack queries that were handed back without
+	// one; their sum is Arrived minus the unanswered queries.
+	Arrived   uint64
+	Ended     [Codes]uint64
+	GivenBack uint64
 	// Batches counts batches that came back. Retries counts queries that were lost with a replica and tried again.
 	// Isolated counts queries that were evaluated again alone because their batch failed.
 	Batches, Retries, Isolated uint64

@@ -249,7 +249,7 @@ func (w *world) check(t *rapid.T) {
 			t.Fatalf("replica %d idles while %d queries wait", r.id, waiting)
 		}
 	}
-	var ended uint64
+	ended := m.counters.GivenBack
 	for _, n := range m.counters.Ended {
 		ended += n
 	}

@@ -134,6 +134,7 @@ func (m *member) Failed(_ *cache.Waiter, code api.Code) {
 	}
 	r.Release() // of the alarm
 	m.alarmed.Store(alarmUnset)
+	m.follow()
 	if handle := m.model.usableCache(); handle != nil && m.askCache(handle) {
 		return
 	}

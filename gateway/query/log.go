@@ -44,8 +44,7 @@ func (r *Request) log(took api.Nanos) {
 			rec.Outputs = q.Outputs
 		}
 		for rest := q.arrived; rest != 0; rest &= rest - 1 {
-			m, _ := r.target(rest.First())
-			rec.Models = append(rec.Models, m.ID)
+			rec.Models = append(rec.Models, r.Candidate(rest.First()).ID)
 		}
 		fn.Log.Add(rec)
 		rec.RequestID, rec.Context, rec.Inputs, rec.Outputs = nil, nil, nil, nil

@@ -65,6 +65,7 @@ type member struct {
 	alarm   driver.Alarm
 	alarmed atomic.Uint32
 
+	course atomic.Uint32      // whether it may still go to another version: see handover.go
 	single [1]*scheduler.Item // to submit it alone
 }
 

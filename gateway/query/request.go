@@ -45,9 +45,11 @@ type Request struct {
 	stats     *obs.Endpoint // nil: the gateway's own request, which is not counted
 	arrived   api.Nanos
 	slo       api.Nanos
-	refused   bool // the plan has no room for the request
-	learning  bool // its predictions are for feedback, not for a caller
-	unlisted  bool // a request of Ask, which bypasses caches and shadows
+	refused   bool                  // the plan has no room for the request
+	learning  bool                  // its predictions are for feedback, not for a caller
+	unlisted  bool                  // a request of Ask, which bypasses caches and shadows
+	versioned bool                  // it names the version, or label, of the model that it addresses
+	moved     atomic.Pointer[Model] // the version that its queries were handed over to
 
 	// Limits on what the request's queries may ask.
 	only          selection.Set // candidates that may be asked; 0: all
@@ -143,6 +145,7 @@ func (r *Request) AskModel(name, version string) error {
 	}
 	r.arrived = r.path.cfg.Now()
 	r.model, r.queue, r.stats, r.slo = m, m.Direct, m.Stats, api.Nanos(DirectDeadline)
+	r.versioned = version != ""
 	return nil
 }
 
@@ -298,12 +301,17 @@ func (r *Request) Function() *Function { return r.fn }
 
 // Model returns the model whose signature the inputs and outputs have. It is the version that is asked, unless the
 // function's policy chooses for each query.
-func (r *Request) Model() *Model { return r.model }
+func (r *Request) Model() *Model {
+	if m := r.moved.Load(); m != nil {
+		return m
+	}
+	return r.model
+}
 
 // Candidate returns the version that the request asks as candidate i.
 func (r *Request) Candidate(i int) *Model {
-	if r.fn == nil {
-		return r.model
+	if r.fn == nil || !r.fn.Selects && i == r.candidate {
+		return r.Model()
 	}
 	m, _ := r.target(i)
 	return m
@@ -400,7 +408,8 @@ func (r *Request) Delivered() {
 }
 
 // Cancel says that the caller has left, so queued members need not be evaluated. The caller of Cancel must hold the
-// request. Members of a second step, and those that wait for another query's evaluation, end without it.
+// request. Members of a second step, and those that wait for another query's evaluation, end without it, as do those
+// that were handed over to another version.
 func (r *Request) Cancel() {
 	if !r.submitted.Load() {
 		return
@@ -410,7 +419,7 @@ func (r *Request) Cancel() {
 	}
 	for _, q := range r.queries {
 		for _, m := range q.members {
-			if m.evaluated {
+			if m.evaluated && (m.course.Load() == courseCancelled || m.course.CompareAndSwap(courseOpen, courseCancelled)) {
 				m.model.Lane.Cancel(&m.Item)
 			}
 		}
@@ -442,7 +451,8 @@ func (r *Request) recycle() {
 	}
 	r.queries = r.queries[:0]
 	r.fn, r.model, r.stats = nil, nil, nil
-	r.refused, r.learning, r.unlisted = false, false, false
+	r.refused, r.learning, r.unlisted, r.versioned = false, false, false, false
+	r.moved.Store(nil)
 	r.only, r.forced, r.forcedOther, r.minConfidence, r.ttl, r.until = 0, 0, 0, 0, 0, 0
 	r.context, r.salt, r.contextSalt = nil, nil, nil
 	r.rules.ruled, r.rules.other, r.direct, r.arm = 0, 0, nil, nil

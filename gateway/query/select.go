@@ -193,6 +193,7 @@ func (q *Query) ask(to *[]*member, model *Model, queue int32, candidate int) *me
 	m.code, m.leads, m.retried, m.evaluated = api.OK, false, false, false
 	m.contextual, m.unvetted = model.Contextual.Load(), false
 	m.alarmed.Store(alarmUnset)
+	m.course.Store(courseOpen)
 	m.ID, m.Function, m.Inputs, m.Context = q.ID, queue, q.Inputs, r.context
 	m.Stream, m.Parameters, m.Call = nil, r.parameters, r.call
 	if m.Sticky = 0; len(r.context) > 0 && model.Sticky.Load() {

@@ -79,6 +79,8 @@ func (t *Table) versions(name string) []string {
 type Lane interface {
 	SubmitAll(items []*scheduler.Item, cork *Cork)
 	Cancel(it *scheduler.Item)
+	// GiveBack calls TakeBack of the owners of waiting queries that give accepts. give must not call the lane.
+	GiveBack(give func(*scheduler.Item) bool)
 }
 
 // Model is one model version that can be asked.

@@ -114,6 +114,8 @@ func (d *delivery) deliver(l *Lane) {
 			if atomic.SwapUint32(&it.Link.Handoff, handedAnswer) == handedRelease {
 				owner.Released(it, it.Link.Final)
 			}
+		case scheduler.GivenBack:
+			owner.(Taker).TakeBack(it) // GiveBack has asked
 		case scheduler.ReleaseOnly:
 			it.Link.Final = e.Code
 			if atomic.SwapUint32(&it.Link.Handoff, handedRelease) == handedAnswer {

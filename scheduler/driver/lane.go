@@ -154,6 +154,24 @@ func (l *Lane) Cancel(it *scheduler.Item) {
 	l.round(func(now api.Nanos) { l.machine.Cancel(now, it) })
 }
 
+// GiveBack hands waiting queries back to those of their owners that are a [Taker]. give chooses the queries, under the
+// lane's lock. See [scheduler.Machine.GiveBack].
+func (l *Lane) GiveBack(give func(*scheduler.Item) bool) {
+	l.mu.Lock()
+	l.round(func(now api.Nanos) {
+		l.machine.GiveBack(now, func(it *scheduler.Item) bool {
+			_, takes := it.Owner.(Taker)
+			return takes && give(it)
+		})
+	})
+}
+
+// Taker is an owner that takes waiting queries back.
+type Taker interface {
+	// TakeBack returns an item that was submitted and will not be answered. It is called without a lock.
+	TakeBack(it *scheduler.Item)
+}
+
 // AddFunction attaches a function with the given weight and returns its index, for Query.Function. See
 // [scheduler.Machine.AddFunction].
 func (l *Lane) AddFunction(weight float64) (index int32) {

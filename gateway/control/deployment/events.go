@@ -64,8 +64,12 @@ func (d *Deployment) updateDown() {
 // CountChanged is called by the capacity when the version is to have no replica.
 func (d *Deployment) CountChanged() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	failing := d.failures >= crashLoop
 	d.updateDown()
+	d.mu.Unlock()
+	if failing {
+		d.h.Changed(d.id.Name) // it is woken again later
+	}
 }
 
 // Processes are the replicas that are ready.

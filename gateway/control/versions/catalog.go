@@ -208,6 +208,7 @@ func (s *State) stepAll() {
 			s.outdated = false
 		}
 		for _, f := range families {
+			s.handOver(f)
 			s.act(f)
 		}
 		if len(s.touched) == 0 {

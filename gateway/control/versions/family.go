@@ -24,6 +24,8 @@ type Family struct {
 	Serving  string           // the version that answers; empty: none ever has
 	Before   string           // the version that answered before it
 	rules    rules
+	// left is a version without replicas that another one has replaced. Its queries are handed over once the table says so.
+	left *Version
 }
 
 // Version is one version of a model and where it is in its life. Guarded by the Catalog's lock, except for what it embeds.
@@ -42,6 +44,9 @@ type Version struct {
 	resumable bool
 	// proving: a version that may sleep is to show first that it can have a replica.
 	proving bool
+	// wakes counts the times that it was woken in vain since a replica was last ready, and wakeAt is when it is woken again.
+	wakes  int
+	wakeAt time.Time
 	// redeclared: a rejected version was declared again, and is tried again when none of its processes is left.
 	redeclared bool
 	// qualifying and draining count the attempts, so that an attempt that was overtaken does nothing.

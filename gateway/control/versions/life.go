@@ -16,6 +16,7 @@ import (
 func (s *State) look(f *Family) {
 	for _, v := range f.Versions {
 		s.observe(f, v)
+		s.rouse(f, v)
 	}
 	m := s.Registry(f)
 	aspired := registry.Aspired(m)
@@ -66,9 +67,57 @@ func (s *State) serve(f *Family, version string) {
 		if s.opened && (old == nil || old.State == registry.Available || old.State == registry.Draining) {
 			f.Before = f.Serving // the order in which versions load at the start means nothing
 		}
+		if old != nil && old.Ready() == 0 {
+			f.left = old
+		}
 		s.c.cfg.Log.Info("another version serves", zap.String("model", f.Name), zap.String("version", version), zap.String("before", f.Before))
 	}
 	f.Serving, s.outdated = version, true
+}
+
+// handOver gives the queries of a version that cannot answer to the one that has replaced it in the table.
+func (s *State) handOver(f *Family) {
+	left := f.left
+	if left == nil {
+		return
+	}
+	f.left = nil
+	c := s.c
+	c.cfg.Background(func() {
+		c.cfg.Path.HandOver(left.Model())
+		if c.cfg.Path.Quiesce(c.cfg.Life) == nil {
+			c.cfg.Path.HandOver(left.Model()) // of requests that used the table before
+		}
+	})
+}
+
+// wakeEvery is the delay before a version is woken again that could not be woken. It doubles with each time that this fails.
+const (
+	wakeFirst = time.Second     //xebec:limit first delay before a version is woken again that did not start
+	wakeMost  = 5 * time.Minute //xebec:limit longest such delay
+)
+
+// rouse wakes a version that could not be woken, and that queries do not wake because another version answers them: what was
+// wrong may have been its host. It is called whenever the family is looked at.
+func (s *State) rouse(f *Family, v *Version) {
+	if v.Ready() > 0 {
+		v.wakes, v.wakeAt = 0, time.Time{}
+		return
+	}
+	if v.State != registry.Available || v.Asked() > 0 || !v.Crashing() || f.Serving == v.ID().Version || !s.preferred(f, v) {
+		return
+	}
+	if v.wakeAt.IsZero() {
+		delay := min(wakeFirst<<min(v.wakes, 20), wakeMost)
+		v.wakes++
+		v.wakeAt = time.Now().Add(delay)
+		time.AfterFunc(delay, func() { s.c.Changed(f.Name) })
+		return
+	}
+	if !time.Now().Before(v.wakeAt) {
+		v.wakeAt = time.Time{}
+		v.Awaken()
+	}
 }
 
 // observe moves a version on as far as what it waits for has happened.
@@ -120,6 +169,11 @@ func (s *State) takesOver(f *Family, v *Version) bool {
 	if old := f.Versions[f.Serving]; old == nil || old == v || !old.answersNow() {
 		return false
 	}
+	return s.preferred(f, v)
+}
+
+// preferred reports whether the version would serve if it were available.
+func (s *State) preferred(f *Family, v *Version) bool {
 	m := s.Registry(f)
 	for i := range m.Versions {
 		if r := &m.Versions[i]; r.Name == v.ID().Version {

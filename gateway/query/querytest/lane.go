@@ -31,11 +31,17 @@ func (l *Lane) Cancel(it *scheduler.Item) {
 	}
 }
 
+// GiveBack does nothing: every query is with Submit.
+func (l *Lane) GiveBack(func(*scheduler.Item) bool) {}
+
 // Instant is a lane that answers every query with the integer 0 at once. It writes outputs into the item's own buffers, as transports do.
 type Instant struct{}
 
 // Cancel does nothing.
 func (Instant) Cancel(*scheduler.Item) {}
+
+// GiveBack does nothing: no query waits.
+func (Instant) GiveBack(func(*scheduler.Item) bool) {}
 
 // SubmitAll ends all items.
 func (Instant) SubmitAll(items []*scheduler.Item, _ *driver.Cork) {

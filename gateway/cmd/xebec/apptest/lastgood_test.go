@@ -10,11 +10,11 @@ import (
 )
 
 // breakable makes a model's version start only while the file `good` lies in its directory.
-func breakable(t *testing.T, dir, name, version string) (breakIt func()) {
+func breakable(t *testing.T, dir, name, version string, extra ...string) (breakIt func()) {
 	t.Helper()
 	half := filepath.Join(dir, name, "."+version)
 	script := "test -e good || { echo no such weights >&2; exit 7; }\nexec \"$@\"\n"
-	text := strings.Replace(versionYAML(name, version), "command: [", "command: [sh, run.sh, ", 1)
+	text := strings.Replace(versionYAML(name, version, extra...), "command: [", "command: [sh, run.sh, ", 1)
 	writeFile(t, half, "run.sh", script)
 	writeFile(t, half, "good", "")
 	writeFile(t, half, "xebec.yaml", text)
@@ -72,7 +72,10 @@ func TestDeathAfterRollback(t *testing.T) {
 	for _, p := range m.workersOf("m@2") {
 		kill(t, p.pid)
 	}
-	m.awaitServing("m@1")
+	// A query that comes now waits for version 2, and is handed over.
+	if a := m.raw("m", "hello", "Xebec-Slo-Ms", patient); !a.predicted() || a.Models[0] != "m@1" {
+		t.Errorf("after the death of version 2 m answers %v", a)
+	}
 	m.awaitVersions("1 available, 2 available, 3 declared")
 	clients := m.startCrowd("m", 2, "Xebec-Slo-Ms", patient)
 	clients.served(10)
@@ -80,4 +83,27 @@ func TestDeathAfterRollback(t *testing.T) {
 	m.awaitServing("m@2")
 	clients.served(10)
 	clients.judge(t, "m@1", "m@2")
+}
+
+// A version that sleeps and cannot be woken, as while its host's container engine is away, is not given up: queries that wait
+// for it are answered by the version before it, and it answers again when it can be woken.
+func TestSleepingVersionThatCannotWake(t *testing.T) {
+	t.Parallel()
+	const sleeps = "replicas: {min: 0, idle: 300ms}"
+	var breakTwo func()
+	m := watch(t, func(dir string) {
+		put(t, dir, "m", "1", sleeps)
+		breakTwo = breakable(t, dir, "m", "2", sleeps)
+	})
+	m.await("version 2 to answer", versionServes(m.gateway, "m", "m@2"))
+	m.awaitNoProcess("m@2")
+	breakTwo()
+	if a := m.raw("m", "hello", "Xebec-Slo-Ms", patient); !a.predicted() || a.Models[0] != "m@1" {
+		t.Errorf("while version 2 cannot be woken m answers %v", a)
+	}
+	m.awaitServing("m@1")
+	m.awaitNoProcess("m@2")
+	writeFile(t, filepath.Join(m.dir, "m", "2"), "good", "")
+	m.awaitServing("m@2") // although no query goes to it
+	m.await("version 2 to answer again", versionServes(m.gateway, "m", "m@2"))
 }
