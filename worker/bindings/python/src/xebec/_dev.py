@@ -23,6 +23,7 @@ An exception of the model is shown on stderr when it happens, in colour on a ter
 from __future__ import annotations
 
 import ast
+import ctypes
 import importlib.util
 import json
 import os
@@ -186,8 +187,8 @@ class Host:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self._sock.close()
-        libc = _zygote.ctypes.CDLL(None)
-        libc.prctl(_zygote._PR_SET_PDEATHSIG, _zygote.ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+        libc = ctypes.CDLL(None)
+        libc.prctl(_zygote._PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != host:
             os._exit(1)
         os.chdir(request["dir"])
@@ -237,8 +238,10 @@ def coloured(text: str) -> str:
         shade = "2" if found["file"].startswith((*libraries, "<")) else "1;36"
         return f'  File "\x1b[{shade}m{found["file"]}\x1b[0m", line \x1b[{shade}m{found["line"]}\x1b[0m{found["rest"]}'
 
-    lines = _PLACE.sub(place, text).split("\n")
-    return "\n".join(f"\x1b[1;31m{line}\x1b[0m" if line and line[0] != " " and not line.startswith("Traceback ") else line for line in lines)
+    def shade(line: str) -> str:
+        return line if not line or line[0] == " " or line.startswith("Traceback ") else f"\x1b[1;31m{line}\x1b[0m"
+
+    return "\n".join(map(shade, _PLACE.sub(place, text).split("\n")))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 EXIT_NOT_LAUNCHED = 2
 
+# What serve registers, with the file that called it, instead of serving. It is None unless xebec.testing is imported.
+registered: Optional[list[tuple[Optional[str], Handlers]]] = None
+
 _CODES = {number: code for code, number in ERROR_CODES.items()}
 _VARIABLES = ("XEBEC_SOCKET", "XEBEC_TOKEN", "XEBEC_MODEL", "XEBEC_VERSION")
 
@@ -209,13 +212,15 @@ def serve(
         concurrency = MAX_CONCURRENCY if step else 16 if stream or is_async(predict) else 1
     handlers = Handlers(predict, feedback, accuracy, contexts, confidences, text, concurrency, parameters, calls, stream, step)
     check_handlers(handlers)
+    if registered is not None and not os.environ.get("XEBEC_TOKEN"):
+        registered.append((sys._getframe(1).f_globals.get("__file__"), handlers))
+        return  # type: ignore[misc]
     missing = [name for name in _VARIABLES if not os.environ.get(name)]
     if missing:
         print(
             f"xebec: this model is started by the gateway, which sets {', '.join(missing)}.\n"
             "Deploy its directory with `xebec deploy DIR`.\n"
-            "To try predict by hand, call your function, or xebec.try_predict(predict, batch, inputs=…, outputs=…),\n"
-            "which also checks its outputs.",
+            "To try it by hand, use `xebec try DIR`; to write it, `xebec dev DIR`; to test it with pytest, xebec.testing.",
             file=sys.stderr,
         )
         raise SystemExit(EXIT_NOT_LAUNCHED)
