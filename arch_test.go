@@ -91,7 +91,7 @@ var rules = []rule{
 	{"gateway/dialect", []string{"api", "gateway/query", "gateway/internal/tensorjson"}, false, "it defines what a dialect is and knows no particular one"},
 	{"gateway/dialect/calls", []string{"api", "gateway/dialect", "gateway/query", "gateway/internal/tensorjson", "worker/wire"}, false,
 		"its clients are workers, so it reads and writes the blocks of their protocol; it knows no transport of theirs"},
-	{"gateway/dialect/...", []string{"api", "gateway/dialect", "gateway/query", "gateway/selection", "gateway/internal/tensorjson"}, false,
+	{"gateway/dialect/...", []string{"api", "gateway/dialect", "gateway/query", "gateway/selection", "gateway/internal/classify", "gateway/internal/tensorjson"}, false,
 		"a dialect parses and renders: it works with any transport, so it imports none, and it can be left out, so no other dialect imports it"},
 	{"gateway/http/http1", []string{"api"}, true, "the parser is a state machine: bytes and the time in, events out; it is fuzzed without a socket and driven by any poller"},
 	{"gateway/http/h2", []string{"api"}, false, "it turns requests of HTTP/2 into those of Hertz's engine: what they mean is for the engine's routes"},

@@ -67,10 +67,17 @@ func (f *fixture) shutdown(ctx context.Context) (err error) {
 
 // dialects are those of a gateway.
 func dialects() []dialect.Dialect {
-	return []dialect.Dialect{native.Dialect{}, oip.Dialect{Version: "test", Ready: ready}, tfserving.Dialect{}, catalog.Dialect{Since: time.Unix(7, 0)}}
+	return []dialect.Dialect{native.Dialect{}, oip.Dialect{Version: "test", Ready: ready, Repository: emptyRepository{}}, tfserving.Dialect{}, catalog.Dialect{Since: time.Unix(7, 0)}}
 }
 
 func ready() (bool, string) { return true, "" }
+
+// emptyRepository has no models.
+type emptyRepository struct{}
+
+func (emptyRepository) Models(context.Context, string) ([]api.ModelStatus, error) { return nil, nil }
+func (emptyRepository) Statistics(string) []api.ModelStatistics                   { return nil }
+func (emptyRepository) SetLoaded(context.Context, string, string, bool) error     { return nil }
 
 // serve starts a server with function "f" over model "m@1", whose queries go to submit.
 func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), change ...func(*fixture)) *fixture {
@@ -406,10 +413,9 @@ func TestErrorsOfTheEdge(t *testing.T) {
 		{"/v1/models/m/predict", 404, `{"error":"no route /v1/models/m/predict: expected /v1/models, `},
 		{"/v2/models/m/infers", 404, `{"error":"no route /v2/models/m/infers`},
 		{"/v2x/y", 404, `{"error":"no route /v2x/y: expected /v2, /v2/health/`},
-		{"/v2/repository/index", 404, `{"error":"no route /v2/repository/index: the repository extension is not served; models are listed by GET /v1/models of the admin port, and by \"xebec get models\""`},
-		{"/v2/repository/models/m/load", 404, `{"error":"no route /v2/repository/models/m/load: the repository extension is not served; `},
+		{"/v2/repository/models/m", 404, `{"error":"no route /v2/repository/models/m: expected /v2/repository/index or `},
 		{"/f/predicts", 404, `{"error":"Query processing error","cause":"no route /f/predicts: functions are called by POST /{function}/predict"`},
-		{"/v2/models/m/stats", 404, `{"error":"no route /v2/models/m/stats: expected /v2, `},
+		{"/v2/models/m/stats", 405, `{"error":"POST is not a method of /v2/models/m/stats: `},
 		{"/healthz", 405, `{"error":"Query processing error","cause":"POST is not a method of /healthz: expected GET, HEAD, OPTIONS","code":"unsupported","request_id":"`},
 		{"/v2", 405, `{"error":"POST is not a method of /v2: expected GET, HEAD, OPTIONS","code":"unsupported"}`},
 	} {

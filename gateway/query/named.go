@@ -100,3 +100,15 @@ func (p *Path) Names() []Named {
 	slices.SortFunc(list, func(a, b Named) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
+
+// Requests counts the requests that addressed the function or version: their queries, and how many of them succeeded and failed, in which time.
+// Those that were malformed are not counted.
+func (n Named) Requests() (queries uint64, succeeded, failed api.Durations) {
+	stats := n.Model.Stats
+	if n.Function != nil {
+		stats = n.Function.Stats
+	}
+	r := stats.Read()
+	succeeded = api.Durations{Count: r.Codes[api.OK], Nanos: uint64((r.Seconds - r.FailedSeconds) * 1e9)}
+	return r.Queries, succeeded, api.Durations{Count: r.Count - min(r.Count, r.Codes[api.OK]), Nanos: uint64(r.FailedSeconds * 1e9)}
+}

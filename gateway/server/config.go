@@ -103,6 +103,9 @@ type Config struct {
 	// AdminTokenFile has the tokens that the admin port asks for, AdminCert and AdminKey are its certificate and key in PEM:
 	// all three are needed where Admin is not a loopback address.
 	AdminTokenFile, AdminCert, AdminKey string
+	// ModelControl lets clients of the function port that have a token of AdminTokenFile load and unload models by the Open Inference
+	// Protocol. It needs AdminTokenFile.
+	ModelControl bool
 	// FirstByteTimeout bounds the time from accept to a connection's first byte (30 s when 0), HeaderTimeout that from a request's
 	// first byte to the end of its header (10 s), IdleTimeout that between requests (3 min). Negative: no bound.
 	FirstByteTimeout, HeaderTimeout, IdleTimeout time.Duration

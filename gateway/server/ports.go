@@ -23,6 +23,9 @@ func (s *Server) listen() (err error) {
 	if s.hosts, err = browser.ParseHosts(s.cfg.AllowedHosts); err != nil {
 		return fmt.Errorf("--allowed-hosts: %w", err)
 	}
+	if err := s.cfg.checkModelControl(); err != nil {
+		return err
+	}
 	var secure *security
 	if s.cfg.Admin != NoPort {
 		if secure, err = s.cfg.adminSecurity(); err != nil {
@@ -194,7 +197,7 @@ func (s *Server) serveFunctions() (err error) {
 		s.http, err = http.New(http.Config{
 			Path: s.path, Listener: ln, TLS: s.functionTLS, Limits: s.cfg.limits(), Ready: s.Ready, Problems: s.Problems, GRPC: s.whereGRPC(), Upgrade: s.Upgrade, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
 			Bodies: s.bodies, Refusals: &s.refusals.functions, Panicked: s.panicked("functions"), BusyPoll: busy,
-			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready}, tfserving.Dialect{}, catalog.Dialect{Since: time.Now()}}, s.cfg.Dialects...),
+			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready, Repository: repository{s.status, s}}, tfserving.Dialect{}, catalog.Dialect{Since: time.Now()}}, s.cfg.Dialects...),
 		})
 		if err != nil {
 			return err

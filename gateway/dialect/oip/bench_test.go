@@ -38,7 +38,7 @@ func BenchmarkParse(b *testing.B) {
 
 func BenchmarkAppendResponse(b *testing.B) {
 	rows := []row{{{Data: int64s(7)}, {Data: floats(0.1, 0.25, 0.3, 0.35), Dims: []int64{4}}, {Data: []byte("seven")}}}
-	req := &Request{Batched: true, Outputs: []Output{{0, false}, {1, false}, {2, false}}}
+	req := &Request{Batched: true, Outputs: []Output{{Index: 0, Binary: false}, {Index: 1, Binary: false}, {Index: 2, Binary: false}}}
 	var body []byte
 	out := answer(rows)
 	b.ReportAllocs()

@@ -2,6 +2,7 @@ package oip
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,12 +20,17 @@ type Dialect struct {
 	// protocol's server documents.
 	Version string
 	Ready   func() (bool, string)
+	// Repository is what extensions of the protocol need; nil: these are not served.
+	Repository Repository
 }
 
 var _ dialect.Guide = Dialect{}
 
-// extensions are the served extensions of the protocol.
-var extensions = []string{"binary_tensor_data"}
+// extensions are the extensions of the protocol that are served without a Repository, moreExtensions those that need one.
+var (
+	extensions     = []string{"binary_tensor_data", "classification", "model_configuration", "parameters", "sequence"}
+	moreExtensions = []string{"model_repository", "statistics"}
+)
 
 // jsonLength is the header field with the length of the JSON that precedes binary tensors.
 const jsonLength = "Inference-Header-Content-Length"
@@ -39,8 +45,20 @@ func (d Dialect) Routes(p *query.Path) []dialect.Route {
 		{Method: "GET", Path: "/v2/health/live", Serve: live},
 		{Method: "GET", Path: "/v2/health/ready", Serve: ready},
 	}
-	for _, model := range []string{"/v2/models/{model}", "/v2/models/{model}/versions/{version}"} {
+	routes = append(routes, s.unsupportedRoutes()...)
+	if d.Repository != nil {
 		routes = append(routes,
+			dialect.Route{Method: "GET", Path: "/v2/models/stats", Serve: s.statistics},
+			dialect.Route{Method: "POST", Path: "/v2/repository/index", Serve: s.index},
+			dialect.Route{Method: "POST", Path: "/v2/repository/models/{model}/load", Serve: s.setLoaded(true)},
+			dialect.Route{Method: "POST", Path: "/v2/repository/models/{model}/unload", Serve: s.setLoaded(false)})
+	}
+	for _, model := range []string{"/v2/models/{model}", "/v2/models/{model}/versions/{version}"} {
+		if d.Repository != nil {
+			routes = append(routes, dialect.Route{Method: "GET", Path: model + "/stats", Serve: s.statistics})
+		}
+		routes = append(routes,
+			dialect.Route{Method: "GET", Path: model + "/config", Serve: s.config},
 			dialect.Route{Method: "GET", Path: model, Serve: s.modelMetadata},
 			dialect.Route{Method: "GET", Path: model + "/ready", Serve: s.modelReady},
 			dialect.Route{Method: "POST", Path: model + "/infer", Serve: s.infer, NonBlocking: true})
@@ -56,9 +74,9 @@ func (Dialect) AppendError(dst []byte, e *api.Error) []byte {
 // NoRoute says which paths there are. Clients of other servers list models by the repository extension, and load and unload them.
 func (Dialect) NoRoute(path string) string {
 	if strings.HasPrefix(path, "/v2/repository") {
-		return `the repository extension is not served; models are listed by GET /v1/models of the admin port, and by "xebec get models"`
+		return "expected /v2/repository/index or /v2/repository/models/{model}[/load or /unload]"
 	}
-	return "expected /v2, /v2/health/live, /v2/health/ready, or /v2/models/{model}[/versions/{version}][/ready or /infer]"
+	return "expected /v2, /v2/health/live, /v2/health/ready, or /v2/models/{model}[/versions/{version}][/ready, /infer, /config or /stats]"
 }
 
 // service is the dialect on one path.
@@ -101,7 +119,12 @@ func (s *service) infer(x dialect.Exchange) {
 		return
 	}
 	c.parsed.Function = c.Function() != nil
-	if err := c.parsed.Parse(x.Body(), jsonLen, &c.Model().Signature, c, s.path.MaxBatch()); err != nil {
+	if jsonLen == 0 || jsonLen == WholeBody && isRaw(x.Header("Content-Type"), x.Body()) {
+		err = c.parsed.ParseRaw(x.Body(), &c.Model().Signature, c, s.path.MaxBatch())
+	} else {
+		err = c.parsed.Parse(x.Body(), jsonLen, &c.Model().Signature, c, s.path.MaxBatch())
+	}
+	if err != nil {
 		c.Refuse()
 		dialect.Fail(x, s.dialect, err)
 		return
@@ -193,7 +216,11 @@ func (c *call) output(query, tensor int) *api.Value {
 }
 
 func (s *service) serverMetadata(x dialect.Exchange) {
-	x.Answer(&dialect.Answer{Status: 200, ContentType: dialect.JSON, Body: AppendServerMetadata(nil, "xebec", s.dialect.Version, extensions)})
+	served := extensions
+	if s.dialect.Repository != nil {
+		served = append(slices.Clip(served), moreExtensions...)
+	}
+	x.Answer(&dialect.Answer{Status: 200, ContentType: dialect.JSON, Body: AppendServerMetadata(nil, "xebec", s.dialect.Version, served)})
 }
 
 func (s *service) modelMetadata(x dialect.Exchange) {

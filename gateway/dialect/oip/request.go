@@ -5,6 +5,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/dialect"
+	"github.com/xebec-serving/xebec/gateway/internal/classify"
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 )
 
@@ -17,6 +18,8 @@ type Output struct {
 	Index int
 	// Binary asks for raw data behind the JSON instead of a "data" member.
 	Binary bool
+	// Classes asks for the largest elements, as many of each query, instead of the tensor; 0: for the tensor.
+	Classes int
 }
 
 // Request is one infer request. Slices alias the body or the request's own buffers and live until the next Parse, and no
@@ -58,6 +61,9 @@ type Request struct {
 	// parameter binary_data, which overrides it.
 	binaryDefault bool
 	binaryChosen  tensorjson.Seen
+	classifier    classify.Classifier // of the answer
+	texts         []byte              // the classes of an output: each with its length before it
+	values        []api.Value
 }
 
 // member is a set of members seen in an object, for duplicates.
@@ -75,11 +81,8 @@ const (
 // of more than maxQueries queries is refused before any is taken. After an error, which is an *api.Error, the result is
 // not valid, and the caller reclaims what the sink has returned.
 func (q *Request) Parse(body []byte, jsonLen int, sig *api.Signature, sink tensorjson.Sink, maxQueries int) error {
-	q.ID, q.Queries, q.Batched, q.Outputs, q.TimeoutMicros, q.Sequence = nil, 0, false, q.Outputs[:0], 0, nil
-	q.Options.Begin(q.Function)
-	q.sig, q.sink, q.limit = sig, sink, maxQueries
-	q.rows, q.tensors, q.first, q.seen, q.members = q.rows[:0], q.tensors[:0], "", tensorjson.Seen{}, 0
-	q.hasHeader, q.binaryDefault, q.binaryChosen = jsonLen != WholeBody, false, tensorjson.Seen{}
+	q.begin(sig, sink, maxQueries)
+	q.hasHeader = jsonLen != WholeBody
 	if !q.hasHeader {
 		jsonLen = len(body)
 	}
@@ -102,6 +105,15 @@ func (q *Request) Parse(body []byte, jsonLen int, sig *api.Signature, sink tenso
 		return err
 	}
 	return q.binary(body[jsonLen:])
+}
+
+// begin forgets the request before.
+func (q *Request) begin(sig *api.Signature, sink tensorjson.Sink, maxQueries int) {
+	q.ID, q.Queries, q.Batched, q.Outputs, q.TimeoutMicros, q.Sequence = nil, 0, false, q.Outputs[:0], 0, nil
+	q.Options.Begin(q.Function)
+	q.sig, q.sink, q.limit = sig, sink, maxQueries
+	q.rows, q.tensors, q.first, q.seen, q.members = q.rows[:0], q.tensors[:0], "", tensorjson.Seen{}, 0
+	q.hasHeader, q.binaryDefault, q.binaryChosen = false, false, tensorjson.Seen{}
 }
 
 // envelope reads the request's object.
@@ -261,6 +273,9 @@ func (q *Request) output() (Output, error) {
 	if o.Index < 0 {
 		return o, r.Errorf("the member \"name\" is missing")
 	}
+	if spec := &q.sig.Outputs[o.Index]; o.Classes > 0 && (!classify.Supports(spec.DType) || len(spec.Shape) == 0) {
+		return o, r.Errorf("parameters.classification: the output %q is %s: only arrays of numbers have classes", spec.Name, spec.String())
+	}
 	return o, nil
 }
 
@@ -275,7 +290,13 @@ func (q *Request) outputParameters(o *Output) error {
 			q.binaryChosen.Add(len(q.Outputs)) // duplicates are refused, so that this is at most the number of outputs
 			r.Pop()
 		case "classification":
-			err = unsupported(r, "the classification extension is not supported: take the output as it is")
+			r.Push("classification")
+			var k int64
+			if k, err = r.Int64(); err == nil && (k < 0 || k > maxClasses) {
+				err = r.Errorf("expected 0 to %d classes, found %d", maxClasses, k)
+			}
+			o.Classes = int(k)
+			r.Pop()
 		case "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size":
 			err = unsupported(r, "shared memory regions are not supported: take the data from the response")
 		default:
@@ -284,6 +305,9 @@ func (q *Request) outputParameters(o *Output) error {
 		return err
 	})
 }
+
+// maxClasses bounds what a request may ask for; models with more classes are rare, and their order costs time.
+const maxClasses = 1 << 16 //xebec:limit `classification` of a requested output
 
 // complete checks that no input is missing, and determines the outputs.
 func (q *Request) complete() error {

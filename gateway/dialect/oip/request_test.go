@@ -174,13 +174,13 @@ func TestParseOutputs(t *testing.T) {
 		members string
 		want    []Output
 	}{
-		{``, []Output{{0, false}, {1, false}, {2, false}}},
-		{`"outputs":[],`, []Output{{0, false}, {1, false}, {2, false}}},
-		{`"outputs":null,"parameters":null,`, []Output{{0, false}, {1, false}, {2, false}}},
-		{`"parameters":{"binary_data_output":true},`, []Output{{0, true}, {1, true}, {2, true}}},
-		{`"outputs":[{"name":"text"},{"name":"label"}],`, []Output{{2, false}, {0, false}}},
+		{``, []Output{{Index: 0, Binary: false}, {Index: 1, Binary: false}, {Index: 2, Binary: false}}},
+		{`"outputs":[],`, []Output{{Index: 0, Binary: false}, {Index: 1, Binary: false}, {Index: 2, Binary: false}}},
+		{`"outputs":null,"parameters":null,`, []Output{{Index: 0, Binary: false}, {Index: 1, Binary: false}, {Index: 2, Binary: false}}},
+		{`"parameters":{"binary_data_output":true},`, []Output{{Index: 0, Binary: true}, {Index: 1, Binary: true}, {Index: 2, Binary: true}}},
+		{`"outputs":[{"name":"text"},{"name":"label"}],`, []Output{{Index: 2, Binary: false}, {Index: 0, Binary: false}}},
 		{`"outputs":[{"name":"p","parameters":{"binary_data":true,"other":[1]}},{"parameters":{"binary_data":false},"name":"label"},{"name":"text","parameters":null}],"parameters":{"binary_data_output":true},`,
-			[]Output{{1, true}, {0, false}, {2, true}}},
+			[]Output{{Index: 1, Binary: true}, {Index: 0, Binary: false}, {Index: 2, Binary: true}}},
 	} {
 		q, _, err := parse(`{`+c.members+inputs+`,"id":"a\"b","more":{}}`, WholeBody, fixed)
 		if err != nil {
@@ -308,7 +308,8 @@ func TestParseErrors(t *testing.T) {
 		{fixed, `{"outputs":[{"name":"z"}]}`, nil, `outputs[0].name: the model has no output "z": expected "label", "p", "text"`, 400},
 		{fixed, `{"outputs":[{"name":"p"},{"name":"p"}]}`, nil, `outputs[1]: the output "p" is there twice`, 400},
 		{fixed, `{"outputs":[{}]}`, nil, `outputs[0]: the member "name" is missing`, 400},
-		{fixed, `{"outputs":[{"name":"p","parameters":{"classification":3}}]}`, nil, `outputs[0].parameters: the classification extension is not supported: take the output as it is`, 501},
+		{fixed, `{"outputs":[{"name":"p","parameters":{"classification":-1}}]}`, nil, `outputs[0].parameters.classification: expected 0 to 65536 classes, found -1`, 400},
+		{fixed, `{"outputs":[{"name":"label","parameters":{"classification":1}}]}`, nil, `outputs[0]: parameters.classification: the output "label" is int64[]: only arrays of numbers have classes`, 400},
 		{fixed, `{"outputs":[{"name":"p","parameters":{"shared_memory_region":"r"}}]}`, nil, `outputs[0].parameters: shared memory regions are not supported: take the data from the response`, 501},
 		{fixed, ``, nil, `body: expected an object, found the end of the body`, 400},
 		{fixed, ``, []byte{1, 2}, `body: expected an object, found the end of the body`, 400},

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/classify"
 	"github.com/xebec-serving/xebec/gateway/internal/tensorjson"
 )
 
@@ -44,6 +45,12 @@ func AppendResponse(dst []byte, model, version string, facts func([]byte) []byte
 			body = append(body, ',')
 		}
 		c := column{spec: &sig.Outputs[o.Index], index: o.Index, n: n}
+		output := output
+		if o.Classes > 0 {
+			if c, output, err = req.classes(c, o.Classes, output); err != nil {
+				return dst, 0, err
+			}
+		}
 		if err = c.measure(output); err != nil {
 			return dst, 0, err
 		}
@@ -69,10 +76,51 @@ func AppendResponse(dst []byte, model, version string, facts func([]byte) []byte
 	for k := range req.Outputs {
 		if o := &req.Outputs[k]; o.Binary {
 			c := column{spec: &sig.Outputs[o.Index], index: o.Index, n: n}
+			output := output
+			if o.Classes > 0 {
+				if c, output, err = req.classes(c, o.Classes, output); err != nil {
+					return dst, 0, err
+				}
+			}
 			body = c.appendBinary(body, output)
 		}
 	}
 	return body, jsonLen, nil
+}
+
+// maxClassified bounds the elements that are put in order for one output of a request. The goroutine that does it also has others' answers to write.
+const maxClassified = 1 << 20 //xebec:limit elements of an output with `classification`, of all queries of a request together
+
+// classes replaces an output by the largest elements of each query's value: a row of texts of the form value:index. The result is valid until the
+// next call.
+func (q *Request) classes(c column, k int, output func(query, tensor int) *api.Value) (column, func(query, tensor int) *api.Value, error) {
+	if err := c.measure(output); err != nil { // so that the data has the length of its elements, and all queries have as many classes
+		return c, nil, err
+	}
+	if c.elements*int64(c.n) > maxClassified {
+		return c, nil, api.Errorf(api.InvalidArgument, "output %q: classification of %d elements: expected at most %d: ask for the output itself", c.spec.Name, c.elements*int64(c.n), maxClassified)
+	}
+	d := c.spec.DType
+	q.texts, q.values = q.texts[:0], q.values[:0]
+	var ends []int
+	for i := range c.n {
+		data := output(i, c.index).Data
+		for _, class := range q.classifier.Top(d, data, k) {
+			at := len(q.texts)
+			q.texts = append(q.texts, 0, 0, 0, 0)
+			q.texts = classify.Append(q.texts, d, data, class)
+			binary.LittleEndian.PutUint32(q.texts[at:], uint32(len(q.texts)-at-4))
+		}
+		ends = append(ends, len(q.texts))
+	}
+	k = min(k, int(c.elements))
+	begin, dims := 0, []int64{int64(k)}
+	for _, end := range ends {
+		q.values = append(q.values, api.Value{Data: q.texts[begin:end:end], Dims: dims})
+		begin = end
+	}
+	spec := &api.TensorSpec{Name: c.spec.Name, DType: api.String, Shape: dims}
+	return column{spec: spec, index: c.index, n: c.n, dims: dims, elements: int64(k)}, func(query, _ int) *api.Value { return &q.values[query] }, nil
 }
 
 // column is one output of all queries.

@@ -39,16 +39,16 @@ func TestAppendResponse(t *testing.T) {
 		json    string
 		data    []byte
 	}{
-		{"all, in JSON", Request{Batched: true, Outputs: []Output{{0, false}, {1, false}, {2, false}}}, "3", 2,
+		{"all, in JSON", Request{Batched: true, Outputs: []Output{{Index: 0, Binary: false}, {Index: 1, Binary: false}, {Index: 2, Binary: false}}}, "3", 2,
 			`{"model_name":"m","model_version":"3","outputs":[{"name":"label","datatype":"INT64","shape":[2],"data":[7,-1]},` +
 				`{"name":"p","datatype":"FP32","shape":[2,2],"data":[0.5,0.1,1,-0.25]},{"name":"text","datatype":"BYTES","shape":[2],"data":["a\"é",""]}]}`, nil},
-		{"one, binary, with an id", Request{ID: []byte(`i"d`), Batched: true, Outputs: []Output{{1, true}}}, "", 2,
+		{"one, binary, with an id", Request{ID: []byte(`i"d`), Batched: true, Outputs: []Output{{Index: 1, Binary: true}}}, "", 2,
 			`{"model_name":"m","id":"i\"d","outputs":[{"name":"p","datatype":"FP32","shape":[2,2],"parameters":{"binary_data_size":16}}]}`, floats(0.5, 0.1, 1, -0.25)},
-		{"in the request's order, both forms", Request{Batched: true, Outputs: []Output{{2, true}, {1, false}, {0, true}}}, "", 2,
+		{"in the request's order, both forms", Request{Batched: true, Outputs: []Output{{Index: 2, Binary: true}, {Index: 1, Binary: false}, {Index: 0, Binary: true}}}, "", 2,
 			`{"model_name":"m","outputs":[{"name":"text","datatype":"BYTES","shape":[2],"parameters":{"binary_data_size":12}},` +
 				`{"name":"p","datatype":"FP32","shape":[2,2],"data":[0.5,0.1,1,-0.25]},{"name":"label","datatype":"INT64","shape":[2],"parameters":{"binary_data_size":16}}]}`,
 			append(elements(`a"é`, ""), int64s(7, -1)...)},
-		{"no batch dimension", Request{Outputs: []Output{{0, false}, {1, false}}}, "", 1,
+		{"no batch dimension", Request{Outputs: []Output{{Index: 0, Binary: false}, {Index: 1, Binary: false}}}, "", 1,
 			`{"model_name":"m","outputs":[{"name":"label","datatype":"INT64","shape":[],"data":[7]},{"name":"p","datatype":"FP32","shape":[2],"data":[0.5,0.1]}]}`, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestAppendResponse(t *testing.T) {
 }
 
 func TestAppendResponseErrors(t *testing.T) {
-	p := Request{Batched: true, Outputs: []Output{{1, false}}}
+	p := Request{Batched: true, Outputs: []Output{{Index: 1, Binary: false}}}
 	for _, c := range []struct {
 		name string
 		req  Request
@@ -82,13 +82,13 @@ func TestAppendResponseErrors(t *testing.T) {
 	}{
 		{"ragged", p, []row{{{}, {Data: floats(1), Dims: []int64{1}}}, {{}, {Data: floats(1, 2), Dims: []int64{2}}}}, api.InvalidArgument,
 			`output "p": query 0 has shape [1] and query 1 [2], which one tensor cannot hold: send the queries one by one`},
-		{"not text", Request{Batched: true, Outputs: []Output{{2, false}}}, []row{{{}, {}, {Data: []byte{0xff}}}}, api.InvalidArgument,
+		{"not text", Request{Batched: true, Outputs: []Output{{Index: 2, Binary: false}}}, []row{{{}, {}, {Data: []byte{0xff}}}}, api.InvalidArgument,
 			`output "text" of query 0 is not UTF-8, so JSON cannot hold it: ask for it with the parameter binary_data`},
 		{"short data", p, []row{{{}, {Data: floats(1), Dims: []int64{2}}}}, api.Internal, `output "p": the value of query 0 does not fit its shape [2]`},
 		{"no dimensions", p, []row{{{}, {Data: floats(1)}}}, api.Internal, `output "p": the value of query 0 does not fit its shape []`},
 		{"negative dimension", p, []row{{{}, {Dims: []int64{-1}}}}, api.Internal, `output "p": the value of query 0 does not fit its shape [-1]`},
 		{"overflow", p, []row{{{}, {Dims: []int64{1 << 62}}}}, api.Internal, `output "p": the value of query 0 does not fit its shape [4611686018427387904]`},
-		{"two answers to one", Request{Outputs: []Output{{0, false}}}, []row{{{Data: int64s(1)}}, {{Data: int64s(1)}}}, api.Internal, `an answer of 2 queries to a request of 0`},
+		{"two answers to one", Request{Outputs: []Output{{Index: 0, Binary: false}}}, []row{{{Data: int64s(1)}}, {{Data: int64s(1)}}}, api.Internal, `an answer of 2 queries to a request of 0`},
 		{"none", p, nil, api.Internal, `an answer of 0 queries to a request of 0`},
 	} {
 		body, jsonLen, err := AppendResponse([]byte("x"), "m", "", nil, &c.req, fixed, len(c.rows), answer(c.rows))
@@ -100,7 +100,7 @@ func TestAppendResponseErrors(t *testing.T) {
 	list := &api.Signature{Outputs: []api.TensorSpec{{Name: "l", DType: api.Bytes, Shape: []int64{-1}}}}
 	for _, data := range [][]byte{elements("a"), elements("a", "b", "c"), {1, 2, 3}, {255, 255, 255, 255, 0, 0, 0, 0}} {
 		rows := []row{{{Data: data, Dims: []int64{2}}}}
-		if _, _, err := AppendResponse(nil, "m", "", nil, &Request{Batched: true, Outputs: []Output{{0, true}}}, list, 1, answer(rows)); err == nil {
+		if _, _, err := AppendResponse(nil, "m", "", nil, &Request{Batched: true, Outputs: []Output{{Index: 0, Binary: true}}}, list, 1, answer(rows)); err == nil {
 			t.Errorf("%v was taken for two elements", data)
 		}
 	}

@@ -26,6 +26,7 @@ type stripe struct {
 	codes   [maxCodes]atomic.Uint64
 	queries atomic.Uint64
 	nanos   atomic.Uint64
+	failed  atomic.Uint64 // the part of nanos of requests that did not end in OK
 	hits    atomic.Uint64
 	misses  atomic.Uint64
 	buckets [endpointBuckets]atomic.Uint64
@@ -62,6 +63,9 @@ func observe(s *stripe, code api.Code, n int, took api.Nanos) {
 	s.codes[min(int(code), maxCodes-1)].Add(1)
 	s.queries.Add(uint64(n))
 	s.nanos.Add(uint64(max(took, 0)))
+	if code != api.OK {
+		s.failed.Add(uint64(max(took, 0)))
+	}
 	s.buckets[bucketOf(int64(took), endpointSubBits, endpointOctaves)].Add(1)
 }
 
@@ -89,6 +93,8 @@ type Reading struct {
 	Codes   [maxCodes]uint64
 	Queries uint64
 	Seconds float64
+	// FailedSeconds is the part of Seconds of requests that did not end in OK.
+	FailedSeconds float64
 	// SLOHits and SLOMisses count the requests that met their latency objective and those that did not. Requests that the
 	// caller got wrong or gave up are neither.
 	SLOHits, SLOMisses uint64
@@ -105,7 +111,7 @@ func (e *Endpoint) Read() Reading {
 	if all == nil {
 		return r
 	}
-	var nanos uint64
+	var nanos, failed uint64
 	for i := range all {
 		s := &all[i]
 		for c := range r.Codes {
@@ -118,8 +124,9 @@ func (e *Endpoint) Read() Reading {
 		r.SLOHits += s.hits.Load()
 		r.SLOMisses += s.misses.Load()
 		nanos += s.nanos.Load()
+		failed += s.failed.Load()
 	}
-	r.Seconds = float64(nanos) / 1e9
+	r.Seconds, r.FailedSeconds = float64(nanos)/1e9, float64(failed)/1e9
 	r.aggregate()
 	return r
 }
@@ -155,7 +162,7 @@ func (r Reading) Since(earlier Reading) Reading {
 	d.Queries -= earlier.Queries
 	d.SLOHits -= earlier.SLOHits
 	d.SLOMisses -= earlier.SLOMisses
-	d.Seconds = max(0, r.Seconds-earlier.Seconds)
+	d.Seconds, d.FailedSeconds = max(0, r.Seconds-earlier.Seconds), max(0, r.FailedSeconds-earlier.FailedSeconds)
 	reset := r.Queries < earlier.Queries
 	for c, n := range earlier.Codes {
 		reset = reset || d.Codes[c] < n

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/gateway/control/status"
+	"go.uber.org/zap"
+)
+
+// repository is what the Open Inference Protocol's extensions need of a gateway: see oip.Repository.
+type repository struct {
+	*status.Reader
+	server *Server
+}
+
+// checkModelControl fails if clients may control models and none of them could show that it is allowed to.
+func (c Config) checkModelControl() error {
+	if c.ModelControl && (c.AdminTokenFile == "" || c.Admin == NoPort) {
+		return errors.New("--model-control lets clients of the function port load and unload models if they have a token of the admin port: add --admin-token-file FILE")
+	}
+	return nil
+}
+
+// SetLoaded has the model's serving version keep a replica, or lets it sleep.
+func (r repository) SetLoaded(ctx context.Context, authorization, model string, loaded bool) error {
+	s := r.server
+	if !s.cfg.ModelControl {
+		return api.Errorf(api.Unsupported, "clients of this port do not load and unload models: `xebec scale %.63s --min 1` does it at the admin port; `xebec serve --model-control` lets clients with an admin token do it here", model)
+	}
+	name, refusal, detail := s.admin.security.tokens.Check(authorization)
+	if refusal != nil {
+		s.log.Warn("a model was not loaded or unloaded for a client of the function port", zap.String("model", model), zap.NamedError("why", refusal), zap.Error(detail))
+		return api.Errorf(api.Forbidden, "loading and unloading models needs a token of the admin port, as Authorization: Bearer TOKEN: %w", refusal)
+	}
+	id, err := api.ParseModelRef(model)
+	if err != nil {
+		return api.Errorf(api.InvalidArgument, "%w", err)
+	}
+	models, err := r.Models(ctx, id.Name)
+	if err != nil {
+		return err
+	}
+	for i := range models {
+		m := &models[i]
+		if id.Version == "" && !m.Serving || id.Version != "" && id.Version != m.Spec.Version {
+			continue
+		}
+		spec := m.Spec
+		if spec.Replicas.Min = 0; loaded {
+			spec.Replicas.Min = 1
+		}
+		if loaded && m.Spec.Replicas.Min > 0 || !loaded && m.Spec.Replicas.Min == 0 {
+			return nil // it is as it is to be
+		}
+		if spec.Dir == "" {
+			spec.Dir = m.Dir
+		}
+		if spec.Replicas.Initial != 0 {
+			spec.Replicas.Initial = max(spec.Replicas.Initial, spec.Replicas.Min)
+		}
+		if err := spec.Validate(); err != nil {
+			return api.Errorf(api.InvalidArgument, "model %s: %w", spec.ID(), err)
+		}
+		_, err := s.Apply(api.WithCaller(ctx, api.Caller{Name: name}), &manifest.Set{Models: []api.ModelSpec{spec}}, false,
+			api.ObjectRevision{Kind: api.KindModel, Name: spec.Name, Version: spec.Version, Revision: m.Revision})
+		s.log.Info("a client of the function port has loaded or unloaded a model", zap.Stringer("model", spec.ID()), zap.Bool("load", loaded), zap.String("by", name), zap.Error(err))
+		return err
+	}
+	if id.Version != "" {
+		return api.Errorf(api.NotFound, "no model %q", model)
+	}
+	return api.Errorf(api.Unavailable, "no version of the model %q serves: %s", id.Name, fmt.Sprintf("load one of them, as %s@VERSION", id.Name))
+}
