@@ -30,7 +30,7 @@ export GO PYTHON
 .PHONY: help
 help: ## list the targets
 	@echo 'Xebec: make <target>'
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo 'Variables: PYTHON=python3.12  FUZZTIME=20s  SEED=7  LISTEN=127.0.0.1:1337  ADMIN=127.0.0.1:1338  BENCHARGS="-pairs 5"'
 
 .PHONY: run
@@ -60,6 +60,10 @@ test-models: need-go ## models of real libraries (xgboost, ONNX Runtime, pandas,
 .PHONY: test-clients
 test-clients: build ## the client libraries against a gateway
 	@.ci/clients.sh
+
+.PHONY: test-pythons
+test-pythons: ## the Python binding's tests with Python 3.11 to 3.13 and numpy 1.26 and 2 (PYTHONS="3.12" chooses)
+	@.ci/pythons.sh
 
 .PHONY: race
 race: need-go need-cc ## Go tests with the race detector only

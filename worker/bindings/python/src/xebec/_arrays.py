@@ -22,6 +22,7 @@ warnings.filterwarnings("ignore", message="The given NumPy array is not writ", c
 # ndarray(shape, dtype, buffer, offset) is one call, in half the time of frombuffer and reshape. It keeps the mapping
 # alive by a reference but does not count as an exported buffer, so mappings are never closed, only released.
 _ndarray = np.ndarray
+_is_masked: Any = np.ma.is_masked  # numpy 1.26 has no types for it
 
 
 def dtype_of(name: str) -> Any:
@@ -44,7 +45,7 @@ def castable(what: str, value: Any, dtype: Any, noun: str) -> Any:
         array = np.asarray(value)
     except Exception as e:  # an object's __array__ may fail in any way
         raise BadOutput(f"{what}: {noun} is {describe(value)}, which numpy cannot convert to an array: {e}") from e
-    if type(value) is not _ndarray and isinstance(value, _ndarray) and np.ma.is_masked(value):
+    if type(value) is not _ndarray and isinstance(value, _ndarray) and _is_masked(value):
         raise BadOutput(f"{what}: {noun} has masked elements, which have no value: use .filled(VALUE)")
     if array.dtype == dtype:
         return array
