@@ -52,7 +52,22 @@ python_client() {
 	(cd api/clients/python && "../../../$venv/bin/python" -m mypy && "../../../$venv/bin/python" -m pytest -q -p no:cacheprovider)
 }
 
-all=(python)
+# The packages of npm are pinned by package-lock.json, and installed again when that changes.
+typescript_client() (
+	.ci/need.sh node && cd api/clients/typescript || exit 1
+	want=$({ node --version; cat package.json package-lock.json; } | sha256sum)
+	if [[ $(cat node_modules/installed.sum 2>/dev/null) != "$want" ]]; then
+		npm ci --silent --no-audit --no-fund || {
+			echo "error: npm could not install what package-lock.json names (its message is above)." >&2
+			echo "       It needs a registry: see npm's manual for the configuration 'registry'." >&2
+			exit 1
+		}
+		echo "$want" >node_modules/installed.sum
+	fi
+	rm -rf dist && npm test --silent
+)
+
+all=(python typescript)
 sets=("${@:-${all[@]}}")
 for name in "${sets[@]}"; do
 	if [[ " ${all[*]} " != *" $name "* ]]; then

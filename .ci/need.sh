@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# need.sh go|cc|python|spin|redis|docker: succeeds silently if the tool is installed, else says what is missing and how to install it.
+# need.sh go|cc|python|node|spin|redis|docker: succeeds silently if the tool is installed, else says what is missing and how to install it.
 # `need.sh python` prints the interpreter that it chose.
 set -euo pipefail
 
@@ -12,7 +12,7 @@ missing() {
 	exit 1
 }
 
-case "${1:?usage: need.sh go|cc|python|spin|redis|docker}" in
+case "${1:?usage: need.sh go|cc|python|node|spin|redis|docker}" in
 go)
 	go=${GO:-go}
 	command -v "$go" >/dev/null ||
@@ -44,6 +44,11 @@ python)
 	done
 	missing "Python 3.$python_min or newer is needed for the demo's numpy and scikit-learn (${seen:-there is no ${PYTHON:-python3} on the PATH})." \
 		"Debian, Ubuntu: apt-get install python3 python3-venv. Or name one: make PYTHON=/path/to/python3."
+	;;
+node)
+	node --version 2>/dev/null | grep -qE '^v(2[0-9]|[3-9][0-9])\.' && command -v npm >/dev/null ||
+		missing "Node.js 20 or newer with npm is needed for the tests of the TypeScript client; found '$(node --version 2>/dev/null || echo nothing)'." \
+			"Debian, Ubuntu: apt-get install nodejs npm (Debian 13 or newer). Elsewhere: https://nodejs.org."
 	;;
 spin)
 	command -v spin >/dev/null ||
