@@ -123,7 +123,7 @@ type Options struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The user or session.
 	Context string `protobuf:"bytes,1,opt,name=context,proto3" json:"context,omitempty"`
-	// The latency objective in milliseconds. A shorter deadline of the call shortens it.
+	// The latency objective in milliseconds. Without it a deadline of the call that is sooner than the function's objective replaces that.
 	SloMs float64 `protobuf:"fixed64,2,opt,name=slo_ms,json=sloMs,proto3" json:"slo_ms,omitempty"`
 	// The confidence below which the default is the answer.
 	MinConfidence *float64 `protobuf:"fixed64,3,opt,name=min_confidence,json=minConfidence,proto3,oneof" json:"min_confidence,omitempty"`
@@ -812,8 +812,10 @@ func (x *Label) GetOutputs() []*Tensor {
 
 type FeedbackResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// counted, or pending: models are asked first.
-	Status        string `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	// counted; pending: models are asked first; duplicate or nothing_to_learn: it does not count. A query that is not known is an error.
+	Status string `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	// Why it does not count.
+	Cause         string `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -851,6 +853,13 @@ func (*FeedbackResponse) Descriptor() ([]byte, []int) {
 func (x *FeedbackResponse) GetStatus() string {
 	if x != nil {
 		return x.Status
+	}
+	return ""
+}
+
+func (x *FeedbackResponse) GetCause() string {
+	if x != nil {
+		return x.Cause
 	}
 	return ""
 }
@@ -919,9 +928,10 @@ const file_xebec_v1_functions_proto_rawDesc = "" +
 	"\x05aboutB\t\n" +
 	"\averdict\"3\n" +
 	"\x05Label\x12*\n" +
-	"\aoutputs\x18\x01 \x03(\v2\x10.xebec.v1.TensorR\aoutputs\"*\n" +
+	"\aoutputs\x18\x01 \x03(\v2\x10.xebec.v1.TensorR\aoutputs\"@\n" +
 	"\x10FeedbackResponse\x12\x16\n" +
-	"\x06status\x18\x01 \x01(\tR\x06status2\x9b\x02\n" +
+	"\x06status\x18\x01 \x01(\tR\x06status\x12\x14\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause2\x9b\x02\n" +
 	"\tFunctions\x129\n" +
 	"\aPredict\x12\x18.xebec.v1.PredictRequest\x1a\x14.xebec.v1.Prediction\x12M\n" +
 	"\fPredictBatch\x12\x1d.xebec.v1.PredictBatchRequest\x1a\x1e.xebec.v1.PredictBatchResponse\x12A\n" +

@@ -83,7 +83,10 @@ type conn struct {
 }
 
 // wait is a call of one message that has not come.
-type wait struct{ since api.Nanos }
+type wait struct {
+	conn  *conn
+	since api.Nanos
+}
 
 // address is a connection's remote address, by which handlers find the connection.
 type address struct {
@@ -230,22 +233,23 @@ func (c *conn) slow(now api.Nanos) (Reason, bool) {
 	return 0, false
 }
 
-// await notes that a call waits for its only message. received ends that.
-func (c *conn) await(w *wait, now api.Nanos) {
+// await notes that a call waits for its only message, until the wait ends.
+func (c *conn) await(now api.Nanos) *wait {
 	if c == nil {
-		return
+		return nil
 	}
-	w.since = now
+	w := &wait{c, now}
 	c.mu.Lock()
 	c.waiting[w] = struct{}{}
 	c.mu.Unlock()
+	return w
 }
 
-func (c *conn) received(w *wait) {
-	if c == nil {
+func (w *wait) end() {
+	if w == nil {
 		return
 	}
-	c.mu.Lock()
-	delete(c.waiting, w)
-	c.mu.Unlock()
+	w.conn.mu.Lock()
+	delete(w.conn.waiting, w)
+	w.conn.mu.Unlock()
 }

@@ -220,8 +220,7 @@ func (c *askCall) finish(ctx context.Context) (answer []*pb.Prediction, err erro
 	return answer, err
 }
 
-func (f *functions) Predict(ctx context.Context, r *pb.PredictRequest) (_ *pb.Prediction, err error) {
-	defer f.server.recovered(pb.Functions_Predict_FullMethodName, &err)
+func (f *functions) Predict(ctx context.Context, r *pb.PredictRequest) (*pb.Prediction, error) {
 	c, err := f.server.begin(ctx, r.Function, sizeOf(r.Inputs), r.Options, nil, r.Inputs, false)
 	if err != nil {
 		return nil, err
@@ -236,8 +235,7 @@ func (f *functions) Predict(ctx context.Context, r *pb.PredictRequest) (_ *pb.Pr
 	return answer[0], nil
 }
 
-func (f *functions) PredictBatch(ctx context.Context, r *pb.PredictBatchRequest) (_ *pb.PredictBatchResponse, err error) {
-	defer f.server.recovered(pb.Functions_PredictBatch_FullMethodName, &err)
+func (f *functions) PredictBatch(ctx context.Context, r *pb.PredictBatchRequest) (*pb.PredictBatchResponse, error) {
 	size := 0
 	for _, q := range r.Queries {
 		size += sizeOf(q.GetInputs())
@@ -260,8 +258,7 @@ func (f *functions) PredictBatch(ctx context.Context, r *pb.PredictBatchRequest)
 	return &pb.PredictBatchResponse{Predictions: answer}, nil
 }
 
-func (f *functions) PredictStream(r *pb.PredictRequest, stream grpc.ServerStreamingServer[pb.Prediction]) (err error) {
-	defer f.server.recovered(pb.Functions_PredictStream_FullMethodName, &err)
+func (f *functions) PredictStream(r *pb.PredictRequest, stream grpc.ServerStreamingServer[pb.Prediction]) error {
 	ctx := stream.Context()
 	c, err := f.server.begin(ctx, r.Function, sizeOf(r.Inputs), r.Options, nil, r.Inputs, true)
 	if err != nil {
@@ -330,8 +327,7 @@ func (*feedbackCall) Settled() api.Code { return api.OK }
 func (*feedbackCall) Deliver()          {}
 func (*feedbackCall) Released()         {}
 
-func (f *functions) Feedback(ctx context.Context, r *pb.FeedbackRequest) (_ *pb.FeedbackResponse, err error) {
-	defer f.server.recovered(pb.Functions_Feedback_FullMethodName, &err)
+func (f *functions) Feedback(ctx context.Context, r *pb.FeedbackRequest) (*pb.FeedbackResponse, error) {
 	c := &feedbackCall{}
 	c.Init(f.server.cfg.Path, c)
 	c.Open()
@@ -350,7 +346,7 @@ func (f *functions) Feedback(ctx context.Context, r *pb.FeedbackRequest) (_ *pb.
 	if code := outcome.Code(); code != api.OK {
 		return nil, fail(ctx, &failure{code: code, message: outcome.Reason()}, nil)
 	}
-	return &pb.FeedbackResponse{Status: outcome.String()}, nil
+	return &pb.FeedbackResponse{Status: outcome.String(), Cause: outcome.Reason()}, nil
 }
 
 func (c *feedbackCall) read(ctx context.Context, r *pb.FeedbackRequest) (*query.Feedback, error) {

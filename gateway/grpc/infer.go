@@ -20,7 +20,6 @@ import (
 type inferCall struct {
 	rpc
 	in       incoming
-	wait     wait
 	parsed   oipwire.Request
 	response oipwire.Response
 	conn     *conn
@@ -62,15 +61,10 @@ func (c *inferCall) recycle() {
 }
 
 // modelInfer serves ModelInfer.
-func (s *Server) modelInfer(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (_ any, err error) {
-	const method = "/inference.GRPCInferenceService/ModelInfer"
-	defer s.recovered(method, &err)
+func (s *Server) modelInfer(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 	c := s.calls.Get().(*inferCall)
 	c.conn = connOf(ctx)
-	c.conn.await(&c.wait, s.now())
-	err = decode(&c.in)
-	c.conn.received(&c.wait)
-	if err != nil {
+	if err := decode(&c.in); err != nil {
 		c.recycle()
 		s.calls.Put(c)
 		return nil, err
@@ -81,14 +75,15 @@ func (s *Server) modelInfer(_ any, ctx context.Context, decode func(any) error, 
 	if err := c.ask(ctx); err != nil {
 		return nil, err
 	}
-	answer, f := c.answer, c.failure
+	answer := c.answer
 	c.answer = nil
-	if f != nil {
-		err = fail(ctx, f, &c.Identity)
+	var err error
+	if c.failure != nil {
+		err = fail(ctx, c.failure, &c.Identity)
 	}
 	c.Delivered()
 	c.Release()
-	if f != nil {
+	if err != nil {
 		return nil, err
 	}
 	return answer, nil

@@ -40,8 +40,7 @@ type slot struct {
 }
 
 // modelStreamInfer serves ModelStreamInfer.
-func (s *Server) modelStreamInfer(_ any, stream grpc.ServerStream) (err error) {
-	defer s.recovered("/inference.GRPCInferenceService/ModelStreamInfer", &err)
+func (s *Server) modelStreamInfer(_ any, stream grpc.ServerStream) error {
 	t := &inferStream{server: s, stream: stream, slots: make(chan struct{}, maxPipelined)}
 	t.ctx, t.end = context.WithCancelCause(stream.Context())
 	defer t.end(nil)
@@ -54,7 +53,7 @@ func (s *Server) modelStreamInfer(_ any, stream grpc.ServerStream) (err error) {
 			<-t.slots
 		}
 	}()
-	err = t.receive(ordered)
+	err := t.receive(ordered)
 	close(ordered)
 	if err != nil {
 		t.end(err)

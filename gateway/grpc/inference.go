@@ -27,32 +27,12 @@ func (s *Server) inferenceService() *grpc.ServiceDesc {
 		m := &d.Methods[i]
 		if m.MethodName == "ModelInfer" {
 			m.Handler = s.modelInfer
-		} else {
-			m.Handler = s.guarded("/inference.GRPCInferenceService/"+m.MethodName, m.Handler)
 		}
 	}
 	for i := range d.Streams {
 		d.Streams[i].Handler = s.modelStreamInfer
 	}
 	return &d
-}
-
-// handler is what the library calls.
-type handler = func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error)
-
-// guarded is a handler of a small message: it ends in time, and a defect ends the call, not the process.
-func (s *Server) guarded(method string, serve handler) handler {
-	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (_ any, err error) {
-		defer s.recovered(method, &err)
-		var w wait
-		c := connOf(ctx)
-		c.await(&w, s.now())
-		return serve(srv, ctx, func(v any) error {
-			err := decode(v)
-			c.received(&w)
-			return err
-		}, interceptor)
-	}
 }
 
 const platform = "xebec"

@@ -123,10 +123,11 @@ func New(cfg Config) *Server {
 		options = append(options, grpc.Creds(newMeteredTLS(s, cfg.TLS)))
 	}
 	s.server = grpc.NewServer(options...)
-	s.server.RegisterService(s.inferenceService(), pb.GRPCInferenceServiceServer(&inference{server: s}))
-	s.server.RegisterService(&xebecpb.Functions_ServiceDesc, xebecpb.FunctionsServer(&functions{server: s}))
-	healthpb.RegisterHealthServer(s.server, &health{server: s})
-	reflection.Register(s.server)
+	services := guard{s.server, s}
+	services.RegisterService(s.inferenceService(), pb.GRPCInferenceServiceServer(&inference{server: s}))
+	services.RegisterService(&xebecpb.Functions_ServiceDesc, xebecpb.FunctionsServer(&functions{server: s}))
+	healthpb.RegisterHealthServer(services, &health{server: s})
+	reflection.Register(services)
 	return s
 }
 

@@ -586,3 +586,5 @@ func TestPredictStream(t *testing.T) {
 	_, err = f.fns.Predict(f.ctx(), &xebecpb.PredictRequest{Function: "f", Inputs: tensor(2, 2, 3, 4)})
 	code(t, err, codes.InvalidArgument, "PredictStream")
 }
+
+func codeOf(err error) codes.Code { return status.Code(err) }
