@@ -47,6 +47,13 @@ type Adviser interface {
 	Advise(l Launch, text string) []string
 }
 
+// Checker is a Runtime that can look for what a launch needs, without starting it. Without it, a launch shows what is missing.
+type Checker interface {
+	// Check says why a launch could not start: its directory, its program or its image is not there. nil does not promise that it
+	// starts.
+	Check(ctx context.Context, l Launch) error
+}
+
 // IsolationReporter is an Instance that knows what it is isolated by. Without it, nothing is said about isolation.
 type IsolationReporter interface {
 	// Isolation returns the names of the layers that the replica has, and one sentence for each that it asked for and

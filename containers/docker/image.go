@@ -76,6 +76,28 @@ func (r *Runtime) image(ctx context.Context, l containers.Launch) (image, error)
 	}
 }
 
+// Check implements [containers.Checker]: it looks for the image on this host, and in its registry as far as that answers everyone.
+func (r *Runtime) Check(ctx context.Context, l containers.Launch) error {
+	err := r.ask(ctx, callWithin, func(ctx context.Context) error {
+		_, err := r.engine.ImageInspect(ctx, l.Image)
+		return err
+	})
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return ctx.Err()
+	case !cerrdefs.IsNotFound(err):
+		return r.refused("look up the configuration", l.Image, err)
+	}
+	err = r.ask(ctx, callWithin, func(ctx context.Context) error {
+		_, err := r.engine.DistributionInspect(ctx, l.Image, client.DistributionInspectOptions{})
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		return launchErrorf(err, "the image %s is not on this host, and its registry does not show it: %s", l.Image, engineMessage(err))
+	}
+	return ctx.Err()
+}
+
 // pull fetches an image. Credentials are the engine's; this package has none.
 func (r *Runtime) pull(ctx context.Context, l containers.Launch) error {
 	ctx, done := context.WithTimeout(ctx, pullWithin)

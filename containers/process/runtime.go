@@ -71,6 +71,18 @@ func New(cfg Config) (*Runtime, error) {
 	return r, nil
 }
 
+// Check implements [containers.Checker].
+func (r *Runtime) Check(_ context.Context, l containers.Launch) error {
+	if len(l.Command) == 0 {
+		return launchErrorf(os.ErrInvalid, "the command is empty: expected a program and its arguments")
+	}
+	env, err := workerEnv("", r.environ, l.Env)
+	if err == nil {
+		_, err = resolve(l.Dir, l.Command[0], lookupEnv(env, "PATH"))
+	}
+	return err
+}
+
 // Start implements [containers.Runtime]. An error that is a [*containers.LaunchError] needs an operator; any other may be
 // temporary.
 func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.Instance, error) {

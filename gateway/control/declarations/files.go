@@ -47,6 +47,13 @@ func (d *Declarations) takeDigestsOf(ctx context.Context, set *manifest.Set, dry
 	taken := map[string]string{} // thousands of models may share a directory
 	for i := range set.Models {
 		m := &set.Models[i]
+		if dryRun && have[m.ID()] == nil { // to apply it all the same declares a version that fails until what is missing comes
+			if _, err := os.Stat(m.Dir); m.Dir == "" || err == nil {
+				if err := d.cfg.Host.Check(ctx, m); err != nil {
+					return refuse(set, api.KindModel, i, api.InvalidArgument, err)
+				}
+			}
+		}
 		m.Interpreter = cmp.Or(m.Interpreter, d.cfg.Host.Interpreter(m))
 		if was := have[m.ID()]; was != nil {
 			m.Interpreter = was.Interpreter // that of the first declaration

@@ -14,6 +14,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/containers/snapshot"
 	"go.uber.org/zap"
 )
@@ -210,6 +211,30 @@ func (h *Host) Interpreter(spec *api.ModelSpec) string {
 		return target
 	}
 	return path
+}
+
+// Check says what of a new version is not there: its program, the interpreter that it names, or its image. The error is nil or
+// api.FieldErrors.
+func (h *Host) Check(ctx context.Context, spec *api.ModelSpec) error {
+	l := containers.Launch{Model: spec.ID(), Dir: spec.Dir, Command: h.command(spec), Image: spec.Run.Image, Env: environment(spec)}
+	if l.Dir == "" && l.Image == "" {
+		l.Dir = h.WorkDir
+	}
+	checker, ok := containers.As[containers.Checker](h.Runtime, l)
+	if !ok {
+		return nil
+	}
+	err := checker.Check(ctx, l)
+	path := "run.command"
+	switch {
+	case err == nil:
+		return nil
+	case spec.Run.Image != "":
+		path = "run.image"
+	case spec.Python != "" && l.Command[0] != spec.Run.Command[0]:
+		path = "python"
+	}
+	return api.FieldErrors{{Path: path, Message: err.Error()}}
 }
 
 // scratch is the directory that replicas of a spec may write to: XEBEC_SCRATCH. An isolated process has temporary directories of its own,

@@ -241,3 +241,27 @@ func TestScratch(t *testing.T) {
 		}
 	}
 }
+
+// A trial says which directory, program, interpreter or image is not there.
+func TestDryRunLooksForWhatAModelNeeds(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	g := serveIn(t, dir, "--docker", "unix://"+filepath.Join(dir, "no.sock"))
+	writeTimes(t, dir, "1")
+	for what, says := range map[string]string{
+		"dir: /nowhere\nrun: {command: [python, model.py]}\n":          "/nowhere is not on the gateway's host",
+		"run: {command: [no-such-program]}\n":                          `run.command: command "no-such-program" not found`,
+		"python: no-venv\nrun: {command: [python, model.py]}\n":        "python: ",
+		"run: {image: no.such.registry.invalid/model, command: [x]}\n": "run.image: ",
+	} {
+		head := "kind: Model\nname: m\ninputs: [{name: input, dtype: float32, shape: [1]}]\noutputs: [{name: output, dtype: float32, shape: [1]}]\n"
+		writeFile(t, dir, "xebec.yaml", head+what)
+		g.xebec("deploy", dir, "--dry-run").wants(t, "try to deploy "+what, 1, "", says)
+		g.xebec("apply", "--dry-run", "-f", filepath.Join(dir, "xebec.yaml")).wants(t, "try to apply "+what, 1, "", says)
+	}
+	writeTimes(t, dir, "1")
+	g.xebec("deploy", dir, "--dry-run", "--new-version").wants(t, "try to deploy it", 0, "model times@1 created (dry run)", "")
+	if g.must("get", "models", "-o", "json") != "[]\n" {
+		t.Error("a trial has declared something")
+	}
+}
