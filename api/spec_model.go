@@ -47,6 +47,8 @@ type ModelSpec struct {
 	// StartTimeout is how long a replica may take from the start of its process until it is ready; it is ended and started again when it
 	// takes longer. 0 means DefaultStartTimeout.
 	StartTimeout time.Duration `json:"start_timeout,omitempty" field:"positive"`
+	// Task says what the model is to clients of OpenAI's API: TaskEmbed, TaskGenerate or TaskChat. Empty: nothing, they cannot ask it.
+	Task string `json:"task,omitempty"`
 	// Stream says that the model answers each query with a stream of outputs. Nothing of it is cached.
 	Stream bool `json:"stream,omitempty"`
 	// StreamIdle is how long a replica may take from one output of a stream to the next; it is ended when it takes longer. 0 means
@@ -231,6 +233,8 @@ func (m *ModelSpec) Fixed(other *ModelSpec) string {
 		return "limits"
 	case m.Stream != other.Stream:
 		return "stream"
+	case m.Task != other.Task:
+		return "task"
 	case !slices.Equal(m.Calls, other.Calls):
 		return "calls"
 	case m.Resources.GPU != other.Resources.GPU:
@@ -357,6 +361,7 @@ func (m ModelSpec) Validate() error {
 	if m.Stream && m.Batching.Pad {
 		e.add("batching.pad", "a model with stream: true gets its queries one by one; leave it out")
 	}
+	e.check("task", m.checkTask())
 	if m.StartTimeout < 0 || m.StartTimeout > MaxTimeout {
 		e.add("start_timeout", "%s: expected more than 0 and at most %s", m.StartTimeout, MaxTimeout)
 	}

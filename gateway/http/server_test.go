@@ -22,6 +22,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/dialect/catalog"
 	"github.com/xebec-serving/xebec/gateway/dialect/native"
 	"github.com/xebec-serving/xebec/gateway/dialect/oip"
+	"github.com/xebec-serving/xebec/gateway/dialect/openai"
 	"github.com/xebec-serving/xebec/gateway/dialect/tfserving"
 	"github.com/xebec-serving/xebec/gateway/internal/browser"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
@@ -67,7 +68,7 @@ func (f *fixture) shutdown(ctx context.Context) (err error) {
 
 // dialects are those of a gateway.
 func dialects() []dialect.Dialect {
-	return []dialect.Dialect{native.Dialect{}, oip.Dialect{Version: "test", Ready: ready, Repository: emptyRepository{}}, tfserving.Dialect{}, catalog.Dialect{Since: time.Unix(7, 0)}}
+	return []dialect.Dialect{native.Dialect{}, oip.Dialect{Version: "test", Ready: ready, Repository: emptyRepository{}}, tfserving.Dialect{}, openai.Dialect{}, catalog.Dialect{Since: time.Unix(7, 0)}}
 }
 
 func ready() (bool, string) { return true, "" }

@@ -102,6 +102,8 @@ type Model struct {
 	ColdStart time.Duration
 	// Streams says that the model answers in streams. It does not change.
 	Streams bool
+	// Task is [api.ModelSpec.Task].
+	Task string
 	// Sticky: queries with the same context go to the same replica.
 	Sticky atomic.Bool
 	// StartNanos is how long starts of replicas take, as measured; 0: there was none. Queries that a start is too slow for are told

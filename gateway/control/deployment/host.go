@@ -81,7 +81,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	}
 	direct := d.lane.AddFunction(1)
 	d.model = query.NewModel(spec.ID(), spec.Signature(), d.lane, direct, new(obs.Endpoint))
-	d.model.ColdStart, d.model.Streams = directColdStart, spec.Stream
+	d.model.ColdStart, d.model.Streams, d.model.Task = directColdStart, spec.Stream, spec.Task
 	d.model.Cache = h.Cache.Model()
 	d.model.CacheOn.Store(spec.Cache == api.CacheOn)
 	d.model.Sticky.Store(spec.Affinity == api.AffinityContext)
