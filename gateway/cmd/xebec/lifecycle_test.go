@@ -26,7 +26,8 @@ func dividedTraffic() api.TrafficStatus {
 		Spec: api.TrafficSpec{
 			Model: "digits-svm", Versions: api.VersionPolicy{Latest: 3}, Serving: "2", Shadow: &api.VersionShare{Version: "3", Percent: 2.5},
 			Rollout: &api.RolloutSpec{Version: "1", Guard: api.GuardSpec{MinFeedback: 500}}, Labels: map[string]string{"stable": "2", "canary": "1"},
-			Rollback: &api.RollbackSpec{From: "4", To: "2", Reason: "takes sevens for ones"},
+			Rollback:   &api.RollbackSpec{From: "4", To: "2", Reason: "takes sevens for ones"},
+			RolledBack: []string{"3", "4"},
 		}.WithDefaults(),
 		Revision: 9, Declared: true, Serving: "2",
 		Arms: []api.ArmStatus{
