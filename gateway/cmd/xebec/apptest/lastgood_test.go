@@ -9,23 +9,25 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
-// breakable makes a model's version start only while the file `good` lies in its directory.
-func breakable(t *testing.T, dir, name, version string, extra ...string) (breakIt func()) {
+// breakable makes a model's version that starts only while a file outside its directory exists, as weights on a mounted
+// disk. It returns functions that remove the file and bring it back.
+func breakable(t *testing.T, dir, name, version string, extra ...string) (breakIt, repair func()) {
 	t.Helper()
-	half := filepath.Join(dir, name, "."+version)
-	script := "test -e good || { echo no such weights >&2; exit 7; }\nexec \"$@\"\n"
-	text := strings.Replace(versionYAML(name, version, extra...), "command: [", "command: [sh, run.sh, ", 1)
+	half, weights := filepath.Join(dir, name, "."+version), filepath.Join(newDir(t), "weights")
+	script := "test -e " + weights + " || { echo no such weights >&2; exit 7; }\nexec \"$@\"\n"
+	text := strings.Replace(versionYAML(name, version, extra...), "run: {command: [", "run: {isolation: none, command: [sh, run.sh, ", 1)
 	writeFile(t, half, "run.sh", script)
-	writeFile(t, half, "good", "")
 	writeFile(t, half, "xebec.yaml", text)
+	repair = func() { writeFile(t, filepath.Dir(weights), "weights", "") }
+	repair()
 	if err := os.Rename(half, filepath.Join(dir, name, version)); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
-		if err := os.Remove(filepath.Join(dir, name, version, "good")); err != nil {
+		if err := os.Remove(weights); err != nil {
 			t.Fatal(err)
 		}
-	}
+	}, repair
 }
 
 // A gateway that starts with a newest version that cannot start serves the one before it.
@@ -33,7 +35,7 @@ func TestRestartWithBrokenNewestVersion(t *testing.T) {
 	t.Parallel()
 	m := watch(t, func(dir string) { put(t, dir, "m", "1") })
 	m.awaitServing("m@1")
-	breakTwo := breakable(t, m.dir, "m", "2")
+	breakTwo, repair := breakable(t, m.dir, "m", "2")
 	m.awaitServing("m@2")
 	m.awaitVersions("1 declared, 2 available")
 	m.stop()
@@ -48,8 +50,8 @@ func TestRestartWithBrokenNewestVersion(t *testing.T) {
 	}
 	clients := again.startCrowd("m", 2, "Xebec-Slo-Ms", patient)
 	clients.served(10)
-	// It is repaired where it lies, and takes over.
-	writeFile(t, filepath.Join(m.dir, "m", "2"), "good", "")
+	// What it lacked is back, and it takes over.
+	repair()
 	again.await("version 2 to answer", versionServes(again, "m", "m@2"))
 	clients.served(10)
 	clients.judge(t, "m@1", "m@2")
@@ -58,10 +60,10 @@ func TestRestartWithBrokenNewestVersion(t *testing.T) {
 // After a rollback the version that serves cannot start any more. One that was not rolled back answers, until it can.
 func TestDeathAfterRollback(t *testing.T) {
 	t.Parallel()
-	var breakTwo func()
+	var breakTwo, repair func()
 	m := watch(t, func(dir string) {
 		put(t, dir, "m", "1")
-		breakTwo = breakable(t, dir, "m", "2")
+		breakTwo, repair = breakable(t, dir, "m", "2")
 		put(t, dir, "m", "3")
 	})
 	m.awaitServing("m@3")
@@ -79,7 +81,7 @@ func TestDeathAfterRollback(t *testing.T) {
 	m.awaitVersions("1 available, 2 available, 3 declared")
 	clients := m.startCrowd("m", 2, "Xebec-Slo-Ms", patient)
 	clients.served(10)
-	writeFile(t, filepath.Join(m.dir, "m", "2"), "good", "")
+	repair()
 	m.awaitServing("m@2")
 	clients.served(10)
 	clients.judge(t, "m@1", "m@2")
@@ -90,10 +92,10 @@ func TestDeathAfterRollback(t *testing.T) {
 func TestSleepingVersionThatCannotWake(t *testing.T) {
 	t.Parallel()
 	const sleeps = "replicas: {min: 0, idle: 300ms}"
-	var breakTwo func()
+	var breakTwo, repair func()
 	m := watch(t, func(dir string) {
 		put(t, dir, "m", "1", sleeps)
-		breakTwo = breakable(t, dir, "m", "2", sleeps)
+		breakTwo, repair = breakable(t, dir, "m", "2", sleeps)
 	})
 	m.await("version 2 to answer", versionServes(m.gateway, "m", "m@2"))
 	m.awaitNoProcess("m@2")
@@ -103,7 +105,7 @@ func TestSleepingVersionThatCannotWake(t *testing.T) {
 	}
 	m.awaitServing("m@1")
 	m.awaitNoProcess("m@2")
-	writeFile(t, filepath.Join(m.dir, "m", "2"), "good", "")
+	repair()
 	m.awaitServing("m@2") // although no query goes to it
 	m.await("version 2 to answer again", versionServes(m.gateway, "m", "m@2"))
 }
