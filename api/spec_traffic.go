@@ -37,7 +37,8 @@ type TrafficSpec struct {
 }
 
 // VersionPolicy selects versions. At most one of its fields is set. If none is, the versions' source decides: a
-// directory of models loads the newest, apply loads all that were applied.
+// directory of models loads the newest; of applied versions the newest is loaded, and the one before the serving version
+// is kept asleep.
 type VersionPolicy struct {
 	// Latest selects this many of the newest versions.
 	Latest int  `json:"latest,omitempty" field:"min=1"`

@@ -20,6 +20,15 @@ func Aspired(m *Model) map[string]bool {
 	return wanted
 }
 
+// Spare returns the version that is kept asleep for the case that the serving one fails, or "" if there is none. It is
+// wanted, and may serve. The caller keeps it without replicas as long as it does not.
+func Spare(m *Model) string {
+	if i := newView(m).spare; i >= 0 {
+		return m.Versions[i].Name
+	}
+	return ""
+}
+
 // Targets returns, without duplicates, the versions that a model's rules try out beside the serving version: those of
 // the split, the shadow and the roll-out. They serve only if no other version can.
 func Targets(t *api.TrafficSpec) []string {
@@ -73,10 +82,11 @@ type view struct {
 	// declared. requestedIndex is its index, or -1 if it is not declared or was rejected.
 	requested      string
 	requestedIndex int
+	spare          int // the index of the spare version, or -1
 }
 
 func newView(m *Model) *view {
-	v := &view{Model: m, wants: make([]want, len(m.Versions)), targets: Targets(m.Traffic), requestedIndex: -1}
+	v := &view{Model: m, wants: make([]want, len(m.Versions)), targets: Targets(m.Traffic), requestedIndex: -1, spare: -1}
 	v.resources = m.Traffic.Transition == api.TransitionResources
 	for i := range m.Versions {
 		if x := &m.Versions[i]; x.Named && !x.Gone {
@@ -102,7 +112,32 @@ func newView(m *Model) *view {
 	if v.requestedIndex >= 0 && m.Versions[v.requestedIndex].State == Rejected {
 		v.requestedIndex = -1
 	}
+	v.markSpare()
 	return v
+}
+
+// markSpare marks the version that serves and the newest one that may serve and is older: the last that is known to work.
+func (v *view) markSpare() {
+	if p := v.Traffic.Versions; !v.Spare || v.resources || p.Latest > 0 || p.All || len(p.Specific) > 0 {
+		return
+	}
+	if i := v.find(v.Serving); i >= 0 && v.Versions[i].State == Available && !v.excluded(v.Serving) && !v.isTarget(v.Serving) {
+		v.wants[i] = eligible
+	}
+	for _, i := range v.newestFirst() {
+		x := &v.Versions[i]
+		if x.Gone || x.State == Rejected || x.Failing || v.excluded(x.Name) || v.isTarget(x.Name) {
+			continue
+		}
+		if v.Serving == "" && v.wants[i] == eligible || v.Serving != "" && !newer(v.Serving, x.Name) {
+			continue // the first to serve, the one that serves, and newer ones
+		}
+		if v.wants[i] == unwanted { // one that is named, or selected by the policy, is awake
+			v.spare = i
+		}
+		v.wants[i] = eligible
+		return
+	}
 }
 
 // policy returns the policy that selects versions: the operator's, otherwise the source's. If two versions cannot be

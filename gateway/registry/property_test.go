@@ -230,6 +230,7 @@ func TestAvailability(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := &randomWorld{world: newWorld(api.TrafficSpec{})}
 		l.m.Default = rapid.SampledFrom([]api.VersionPolicy{{}, {All: true}, {Latest: 1}, {Latest: 2}}).Draw(t, "default")
+		l.m.Spare = rapid.Bool().Draw(t, "spare")
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
 			was := l.serving() != nil && l.serving().State == Available
 			l.happen(t, false)

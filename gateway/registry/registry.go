@@ -51,6 +51,8 @@ type Model struct {
 	Traffic  *api.TrafficSpec // never nil
 	// Default is the source's policy, which applies if Traffic has none.
 	Default api.VersionPolicy
+	// Spare means that where the source's policy is "latest", the version before the serving one is wanted too: see [Spare].
+	Spare bool
 	// Serving is the version that serves now: the last result of [Serving] that the gateway has published, or "" if
 	// none. Under the availability policy it stays loaded while it is available.
 	Serving string

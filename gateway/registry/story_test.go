@@ -18,6 +18,7 @@ func TestStories(t *testing.T) {
 			w.log = nil
 			if d.Cmd == "new" {
 				w = newWorld(api.TrafficSpec{})
+				w.m.Spare = d.HasArg("spare")
 				w.m.Default.Latest = 1
 				if d.HasArg("all") {
 					w.m.Default = api.VersionPolicy{All: true}
@@ -98,6 +99,10 @@ func (w *world) happen(t *testing.T, d *datadriven.TestData, names []string) err
 			w.to(n, Declared)
 		case "lost":
 			w.find(n).Troubled = true
+		case "asleep":
+			w.find(n).Asleep = true
+		case "awake":
+			w.find(n).Asleep = false
 		case "starts-fail":
 			w.find(n).Failing = true
 		case "back":

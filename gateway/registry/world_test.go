@@ -133,7 +133,7 @@ func (w *world) String() string {
 		for _, f := range []struct {
 			is   bool
 			word string
-		}{{aspired[x.Name], "aspired"}, {x.Gone, "gone"}, {x.Troubled, "troubled"}, {x.Failing, "failing"}, {x.Named, "named"}, {x.Name == w.m.Serving, "serving"}} {
+		}{{aspired[x.Name], "aspired"}, {x.Gone, "gone"}, {x.Troubled, "troubled"}, {x.Failing, "failing"}, {Spare(&w.m) == x.Name, "spare"}, {x.Named, "named"}, {x.Name == w.m.Serving, "serving"}} {
 			if f.is {
 				b.WriteString(", " + f.word)
 			}

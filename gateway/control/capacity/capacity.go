@@ -216,7 +216,7 @@ func (c *Capacity) decide(st *seat) {
 	if st.fixed {
 		return
 	}
-	bounds := &st.m.version.Spec().Replicas
+	bounds := st.m.bounds()
 	if !bounds.Scales() {
 		st.want = bounds.Min
 		return

@@ -51,6 +51,7 @@ type Member struct {
 	// A scaled version has as many replicas as its queries need; asked is that number now. waking: it has been called and not
 	// looked at yet. full: it wants a replica and there is no room; each tick looks again.
 	scaled, waking, full atomic.Bool
+	spare                atomic.Bool // it may sleep, whatever its declaration says
 	asked                atomic.Int32
 	lastReady            atomic.Int64                     // api.Nanos when a replica last became ready
 	sloNanos             atomic.Int64                     // the smallest objective of its functions; 0: it has none
@@ -167,7 +168,8 @@ func (m *Member) Serve(takesOver bool) {
 		c.hinted[m] = true
 	}
 	st := c.seats[m]
-	first := max(spec.Replicas.First(), c.floor(m))
+	bounds := m.bounds()
+	first := max(bounds.First(), c.floor(m))
 	if st == nil {
 		if first == 0 {
 			if c.awaited(m) { // by queries that came when it could not be woken yet
@@ -205,11 +207,31 @@ func (m *Member) Rebound() {
 	if len(spec.Expect) > 0 {
 		c.hinted[m] = true
 	}
-	if b := spec.Replicas; b.Min > 0 || c.seats[m] != nil {
+	if b := m.bounds(); b.Min > 0 || c.seats[m] != nil {
 		st := c.seatOf(m)
 		st.want = min(max(st.want, b.Min), b.Max)
 		c.place()
 	}
+}
+
+// SetSpare says whether the version only waits for the failure of another one. It then sleeps when it is idle, whatever its
+// declaration says.
+func (m *Member) SetSpare(spare bool) {
+	if m.spare.Swap(spare) != spare {
+		m.Rebound()
+	}
+}
+
+// Spare reports whether the version only waits for the failure of another one.
+func (m *Member) Spare() bool { return m.spare.Load() }
+
+// bounds are the declared bounds of the number of replicas, as they apply now.
+func (m *Member) bounds() api.ReplicaBounds {
+	b := m.version.Spec().Replicas
+	if m.spare.Load() {
+		b.Min, b.Initial = 0, 0
+	}
+	return b
 }
 
 // Release ends a version's replicas. It gets no more until it is loaded again.

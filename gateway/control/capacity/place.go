@@ -23,14 +23,14 @@ func (c *Capacity) place() {
 		c.placed = append(c.placed, 0)
 	}
 	for i, st := range c.order {
-		spec := st.m.version.Spec()
+		bounds := st.m.bounds()
 		c.placed[i] = int32(max(st.set, st.m.set.Len()))
 		m := placement.Model{
-			Key: st.m.key, Weight: st.m.weight(), Takes: c.plannedUsage(st), Wanted: st.want, Min: spec.Replicas.Min,
+			Key: st.m.key, Weight: st.m.weight(), Takes: c.plannedUsage(st), Wanted: st.want, Min: bounds.Min,
 			Waiting: st.waiting, Rate: st.rate, LastUsed: max(st.last, st.grown, st.m.readyAt()), Placed: c.placed[i : i+1],
 		}
 		if st.fixed { // what it is loaded with is not taken away
-			m.Min = max(m.Min, min(st.want, max(1, spec.Replicas.First()))) // more than that is as good as free room
+			m.Min = max(m.Min, min(st.want, max(1, bounds.First()))) // more than that is as good as free room
 			m.Fixed = st.set == st.want && int(c.placed[i]) == st.want
 		}
 		if st.m.version.Crashing() { // it is retried where there is room, and has no claim to the room of a version that can answer
@@ -133,7 +133,7 @@ func (c *Capacity) setCount(st *seat, n int) {
 			m.Wake() // a query came while this was decided
 		}
 	}
-	if st.fixed || m.version.Spec().Replicas.Min > 0 { // the life cycle of a version that may sleep does not depend on this
+	if st.fixed || m.bounds().Min > 0 { // the life cycle of a version that may sleep does not depend on this
 		c.cfg.Changed(m.id.Name)
 	}
 }

@@ -12,7 +12,7 @@ import (
 func (c *Capacity) sample(st *seat) autoscale.Sample {
 	m := st.m
 	spec := m.version.Spec()
-	b := &spec.Replicas
+	b := m.bounds()
 	m.lane.Snapshot(&c.snap)
 	now := c.snap.Now
 	in := autoscale.Sample{

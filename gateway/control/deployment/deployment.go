@@ -204,7 +204,7 @@ func (d *Deployment) Empty() bool {
 
 // Answers reports whether it answers a query, provided that it is available: it has a replica, or sleeps and gets one then.
 func (d *Deployment) Answers() bool {
-	return d.Ready() > 0 || d.Spec().Replicas.Min == 0 && !d.Crashing()
+	return d.Ready() > 0 || (d.Spec().Replicas.Min == 0 || d.Spare()) && !d.Crashing()
 }
 
 // Settle waits until its replicas have answered what it had accepted, or ctx is done.

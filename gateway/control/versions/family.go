@@ -232,10 +232,7 @@ func (s *State) Touch(model string) { s.touch(model) }
 
 // Registry is the family as package registry sees it.
 func (s *State) Registry(f *Family) *registry.Model {
-	m := &registry.Model{Traffic: f.Spec(), Serving: f.Serving, Default: api.VersionPolicy{All: true}}
-	if f.Source != Applied {
-		m.Default = api.VersionPolicy{Latest: 1}
-	}
+	m := &registry.Model{Traffic: f.Spec(), Serving: f.Serving, Default: api.VersionPolicy{Latest: 1}, Spare: f.Source == Applied}
 	for name, v := range f.Versions {
 		m.Versions = append(m.Versions, registry.Version{
 			Name: name, State: v.State, Named: s.named[v.ID()], Gone: v.Gone, Troubled: v.troubled(), Failing: v.failing(),
@@ -246,10 +243,10 @@ func (s *State) Registry(f *Family) *registry.Model {
 	return m
 }
 
-// sleepsBeside reports whether an available version has no replica while the one that serves has.
+// sleepsBeside reports whether an available version has no replica while the one that serves has, or may have one sooner.
 func (f *Family) sleepsBeside(v *Version) bool {
 	old := f.Versions[f.Serving]
-	return v.State == registry.Available && v.Ready() == 0 && old != nil && old != v && old.answersNow()
+	return v.State == registry.Available && v.Ready() == 0 && old != nil && old != v && (old.answersNow() || v.Spare())
 }
 
 // answersNow reports whether the version is available and has a replica.
@@ -257,7 +254,7 @@ func (v *Version) answersNow() bool { return v.State == registry.Available && v.
 
 // troubled versions have no replica although they should, or cannot get one: others are preferred.
 func (v *Version) troubled() bool {
-	if v.State == registry.Available && v.Spec().Replicas.Min > 0 {
+	if v.State == registry.Available && v.Spec().Replicas.Min > 0 && !v.Spare() {
 		return v.Ready() == 0
 	}
 	return v.Crashing()

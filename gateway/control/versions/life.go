@@ -28,6 +28,14 @@ func (s *State) look(f *Family) {
 		}
 	}
 	s.serve(f, serving)
+	m.Serving = serving
+	spare := registry.Spare(m)
+	for name, v := range f.Versions {
+		if is := name == spare; is != v.Spare() {
+			v.SetSpare(is)
+			s.touch(f.Name)
+		}
+	}
 	if slices.ContainsFunc(m.Versions, func(v registry.Version) bool { return v.Asleep }) {
 		if next := f.Versions[registry.Successor(m)]; next != nil && next.ID().Version != serving {
 			next.Awaken() // it takes over when it has a replica
@@ -188,6 +196,9 @@ func (s *State) preferred(f *Family, v *Version) bool {
 func (s *State) wanted(f *Family, v *Version) int {
 	bounds := v.Spec().Replicas
 	n := bounds.First()
+	if v.Spare() {
+		n = 0
+	}
 	if v.State == registry.Available {
 		return n
 	}
