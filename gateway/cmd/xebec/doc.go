@@ -1,6 +1,7 @@
 // Command xebec is the gateway, and the tool that drives one.
 //
 //	xebec serve              run a gateway
+//	xebec init NAME          make a model directory to begin with
 //	xebec dev DIR            serve a model directory while it is written
 //	xebec try DIR            run a model directory once, without a gateway
 //	xebec deploy DIR|FILE    declare a model directory, or a file of a library, and wait until it is served
@@ -13,6 +14,7 @@
 //	xebec invoke FUNCTION    call a function
 //	xebec feedback FUNCTION  say how good its predictions were
 //	xebec scale MODEL        change the bounds of a model's replicas
+//	xebec profile MODEL      where a replica spends its time
 //	xebec plan, replay, top  plan replicas, send an inference log again, watch a gateway
 //	xebec get, describe, logs, delete, version, completion
 //

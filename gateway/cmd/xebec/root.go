@@ -113,9 +113,9 @@ Start a gateway with "xebec serve", then declare a model with "xebec deploy DIR"
 	root.PersistentFlags().StringVar(&c.clientCert, "client-cert", c.env("XEBEC_CLIENT_CERT", ""), "certificate that is shown to https:// addresses that want one, PEM (XEBEC_CLIENT_CERT)")
 	root.PersistentFlags().StringVar(&c.clientKey, "client-key", c.env("XEBEC_CLIENT_KEY", ""), "the key of --client-cert, PEM (XEBEC_CLIENT_KEY)")
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(c.serveCommand(), c.applyCommand(), c.diffCommand(), c.deployCommand(), c.waitCommand(), c.invokeCommand(), c.feedbackCommand(), c.getCommand(), c.describeCommand(),
+	root.AddCommand(c.serveCommand(), c.initCommand(), c.applyCommand(), c.diffCommand(), c.deployCommand(), c.waitCommand(), c.invokeCommand(), c.feedbackCommand(), c.getCommand(), c.describeCommand(),
 		c.deleteCommand(), c.logsCommand(), c.trafficCommand(), c.promoteCommand(), c.rollbackCommand(), c.historyCommand(), c.exportCommand(),
-		c.devCommand(), c.tryCommand(), c.topCommand(), c.replayCommand(), c.scaleCommand(), c.planCommand(), c.upgradeCommand(), c.versionCommand())
+		c.devCommand(), c.tryCommand(), c.profileCommand(), c.topCommand(), c.replayCommand(), c.scaleCommand(), c.planCommand(), c.upgradeCommand(), c.versionCommand())
 	root.InitDefaultCompletionCmd()
 	return root
 }
