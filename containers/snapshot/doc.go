@@ -27,7 +27,7 @@
 //   - What is above the limit is not copied. Its digest is still known, and [Store.Check] says whether a directory has it.
 //
 // Digests of directories are remembered by the metadata of their files, so a directory that has not changed is not read again.
-// [Store.Take] makes a tree from a tar stream of another host, which is hostile until it has been scanned like any directory.
+// [Store.Take] makes a tree from a tar stream of another host, whose parts [Store.Append] gathers, which is hostile until it has been scanned like any directory.
 //
 // # What it never does
 //

@@ -42,11 +42,12 @@ type Config struct {
 type Store struct {
 	cfg Config
 
-	mu    sync.Mutex
-	known map[string]known  // by directory and what is left out
-	trees map[string]*Tree  // those used last, for comparisons
-	pins  map[string]string // of a store without a directory
-	sound map[string]string // prints of kept trees that were found sound
+	mu      sync.Mutex
+	known   map[string]known  // by directory and what is left out
+	trees   map[string]*Tree  // those used last, for comparisons
+	pins    map[string]string // of a store without a directory
+	uploads map[string]*upload
+	sound   map[string]string // prints of kept trees that were found sound
 }
 
 // known is what a directory had when it was last read.
@@ -63,7 +64,7 @@ const keptTrees = 64
 
 // Open opens a store, whose directory is made.
 func Open(cfg Config) (*Store, error) {
-	s := &Store{cfg: cfg, known: map[string]known{}, trees: map[string]*Tree{}, sound: map[string]string{}, pins: map[string]string{}}
+	s := &Store{cfg: cfg, known: map[string]known{}, trees: map[string]*Tree{}, sound: map[string]string{}, pins: map[string]string{}, uploads: map[string]*upload{}}
 	if cfg.Dir == "" {
 		return s, nil
 	}

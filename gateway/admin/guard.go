@@ -27,6 +27,8 @@ type Options struct {
 	// Tokens: a page that rebinds its name to our address has no token, and a browser does not add one. The handlers of
 	// [Options.Public] need no token, and none is asked for where the port is not on a loopback address.
 	AnyHost bool
+	// Uploads takes models' files of other hosts; nil: none are taken.
+	Uploads Uploads
 	// AllowedHosts are hosts that handlers of [Options.Public] accept beside loopback ones, for a proxy on this machine
 	// that passes on the Host of its clients.
 	AllowedHosts browser.Hosts

@@ -42,6 +42,9 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 		Limits: limits, Bodies: s.bodies, Refusals: &s.refusals.admin, Refuse: admin.Refuse, TLS: ln.security.certificate != nil,
 	})
 	options.Unread = s.declared.Unread
+	if s.snapshots != nil && s.snapshots.Root() != "" {
+		options.Uploads = uploads{s.snapshots}
+	}
 	admin.Register(h, control{s.declared, s.status, s.host}, options)
 	scrape := obs.NewScrape(s.status.Read)
 	h.GET("/metrics", options.Public(func(_ context.Context, c *app.RequestContext) {

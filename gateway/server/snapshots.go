@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers/snapshot"
 	"go.uber.org/zap"
 )
@@ -58,4 +60,38 @@ func (s *Server) collectUnused(before time.Time) {
 	if n > 0 {
 		s.log.Info("copies of files that no version has were removed", zap.Int("removed", n))
 	}
+}
+
+// uploads are files of models that come through the admin port.
+type uploads struct{ *snapshot.Store }
+
+func (u uploads) Begin() (string, error) {
+	id, err := u.Store.Begin()
+	if err != nil {
+		return "", api.Errorf(api.Unavailable, "%w", err)
+	}
+	return id, nil
+}
+
+func (u uploads) Append(id string, offset int64, part []byte) (int64, error) {
+	next, err := u.Store.Append(id, offset, part)
+	return next, uploadError(err)
+}
+
+func (u uploads) Finish(ctx context.Context, id string) (api.UploadedFiles, error) {
+	t, err := u.Store.Finish(ctx, id)
+	if err != nil {
+		return api.UploadedFiles{}, uploadError(err)
+	}
+	return api.UploadedFiles{Digest: t.Digest, Files: len(t.Entries), Bytes: t.Bytes}, nil
+}
+
+func uploadError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, snapshot.ErrNoUpload):
+		return api.Errorf(api.NotFound, "%w", err)
+	}
+	return api.Errorf(api.InvalidArgument, "%w", err)
 }

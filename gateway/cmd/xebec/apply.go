@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -162,6 +161,7 @@ func (c *cli) deployCommand() *cobra.Command {
 	var (
 		format string
 		q      api.Deployment
+		upload bool
 		wait   waitOptions
 		file   dropOptions
 	)
@@ -169,7 +169,7 @@ func (c *cli) deployCommand() *cobra.Command {
 		Use:   "deploy DIR|FILE",
 		Short: "Declare a model directory, or a file of a library, and wait until it is served",
 		Long: `Declare the model of a model directory: a directory with the file ` + manifest.ModelFile + `, the model's code and its parameters. If there is
-no function with the model's name, one is declared too. The gateway must see the directory under the same path.
+no function with the model's name, one is declared too. The files are uploaded if the gateway is on another host, as the address --admin says, or with --upload.
 
 A new version starts a replica, also with replicas.min 0, where it sleeps again once it has shown that it can start. If it cannot, deploy says
 why and fails.
@@ -199,23 +199,8 @@ and another one of the same name the next version.`,
 				}
 				path = made
 			}
-			dir, err := filepath.Abs(path)
+			changes, err := c.deployDir(cmd.Context(), path, q, upload)
 			if err != nil {
-				return err
-			}
-			// Read it here first, so that errors name the path that was typed.
-			if _, err = manifest.LoadModelDir(path); err != nil {
-				return err
-			}
-			q.Dir = dir
-			body, err := json.Marshal(q)
-			if err != nil {
-				return err
-			}
-			var changes api.Changes
-			if err := c.onceRead(cmd.Context(), func() error {
-				return c.call(cmd.Context(), http.MethodPost, "/v1/deploy", "application/json", body, &changes)
-			}); err != nil {
 				return err
 			}
 			if err := c.printChanges(format, changes); err != nil || q.DryRun {
@@ -226,6 +211,7 @@ and another one of the same name the next version.`,
 	}
 	cmd.Flags().BoolVar(&q.NewVersion, "new-version", false, "declare files that have changed as the version after the newest one")
 	cmd.Flags().BoolVar(&q.DryRun, "dry-run", false, "print what would change, and change nothing")
+	cmd.Flags().BoolVar(&upload, "upload", false, "send the files to the gateway, also where its address is on this host")
 	wait.flags(cmd, true)
 	file.flags(cmd)
 	outputFlag(cmd, &format)

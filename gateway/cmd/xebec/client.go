@@ -21,6 +21,8 @@ import (
 const (
 	// adminTimeout bounds calls to the admin port, which answers from memory.
 	adminTimeout = 30 * time.Second
+	// filesTimeout bounds calls for which the gateway reads and copies the files of models.
+	filesTimeout = 15 * time.Minute
 	// dialTimeout is far more than a reachable machine needs.
 	dialTimeout = 5 * time.Second
 	// maxAnswerBytes bounds an answer. 10,000 models take about 20 MB.
@@ -96,7 +98,13 @@ func (c *cli) getList(ctx context.Context, path string, into any) error {
 
 // call sends a request to the admin port and decodes the answer; with a *[]byte, into gets the answer undecoded.
 func (c *cli) call(ctx context.Context, method, path, contentType string, body []byte, into any, more ...header) error {
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	within := adminTimeout
+	for _, files := range []string{"/v1/apply", "/v1/deploy", "/v1/uploads"} {
+		if strings.HasPrefix(path, files) {
+			within = filesTimeout
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	res, err := c.send(ctx, method, path, contentType, "application/json", body, more...)
 	if err != nil {

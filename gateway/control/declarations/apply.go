@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sort"
@@ -110,7 +112,7 @@ func (d *Declarations) put(s *versions.State, set *manifest.Set, fresh []*deploy
 // Deploy declares the model of a model directory and a function of its name, unless there is one. A new version starts a replica even if it
 // may sleep, so that its author learns whether it can.
 func (d *Declarations) Deploy(ctx context.Context, q api.Deployment) ([]api.Change, error) {
-	set, err := loadModelDir(q.Dir)
+	set, err := deployed(q)
 	if err != nil {
 		return nil, api.Errorf(api.InvalidArgument, "%w", err)
 	}
@@ -145,6 +147,25 @@ func (d *Declarations) Deploy(ctx context.Context, q api.Deployment) ([]api.Chan
 		}
 		return e, nil
 	})
+}
+
+// deployed is the set of a model directory on this host, or on another one.
+func deployed(q api.Deployment) (*manifest.Set, error) {
+	if q.Manifest == "" && q.Digest == "" {
+		return loadModelDir(q.Dir)
+	}
+	at := filepath.Join(q.Dir, manifest.ModelFile)
+	set, err := manifest.Decode(at, []byte(q.Manifest))
+	if err != nil {
+		return nil, err
+	}
+	if len(set.Models) != 1 {
+		return nil, fmt.Errorf("%s: declares %d models: expected one", at, len(set.Models))
+	}
+	set.SetDir(q.Dir)
+	m := &set.Models[0]
+	m.Dir, m.Digest = cmp.Or(m.Dir, q.Dir), q.Digest
+	return set, nil
 }
 
 // withImplied adds a function of each model's name, unless there is one by now.

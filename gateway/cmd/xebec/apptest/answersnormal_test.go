@@ -68,6 +68,7 @@ var (
 	room    = regexp.MustCompile(`of which (\d+) cores, \d+ MiB`)
 	// requestID is an X-Request-Id that the gateway has made.
 	requestID = regexp.MustCompile(`\b[0-9a-f]{16}-[0-9a-f]{12}\b`)
+	digest    = regexp.MustCompile(`\bsha256:[0-9a-f]{64}\b`) // of files that name other files by their paths
 	elapsed   = regexp.MustCompile(`\b(after|in|within|took) \d+(\.\d+)?(ns|µs|ms|s| s)\b`)
 )
 
@@ -79,6 +80,7 @@ func (p *placeholders) normalise(text string) string {
 	text = timestamp.ReplaceAllString(text, "<time>")
 	text = httpDate.ReplaceAllString(text, "<date>")
 	text = requestID.ReplaceAllString(text, "<request>")
+	text = digest.ReplaceAllString(text, "sha256:<digest>")
 	text = revision.ReplaceAllStringFunc(text, func(match string) string {
 		m := revision.FindStringSubmatch(match)
 		return m[1] + p.numbered("revision", m[2])

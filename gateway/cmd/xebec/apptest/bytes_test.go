@@ -265,3 +265,29 @@ func TestDryRunLooksForWhatAModelNeeds(t *testing.T) {
 		t.Error("a trial has declared something")
 	}
 }
+
+// A command on another host sends the files: the gateway sees none of the directory.
+func TestDeployFromAnotherHost(t *testing.T) {
+	t.Parallel()
+	dir, there := newDir(t), newDir(t)
+	args := []string{"--python", python(t), "--data-dir", filepath.Join(dir, "data")}
+	g := serveIn(t, dir, args...)
+	source := filepath.Join(there, "times")
+	writeTimes(t, source, "10")
+	writeFile(t, source, "weights", strings.Repeat("w", 5<<20)) // more than one part
+	g.xebec("deploy", source, "--upload", "--dry-run").wants(t, "try to deploy", 0, "model times@1 created (dry run)", "")
+	g.must("deploy", source, "--upload")
+	g.xebec("deploy", source, "--upload").wants(t, "deploy the same", 0, "model times@1 unchanged", "")
+	writeFile(t, source, "factor.txt", "20")
+	g.xebec("deploy", source, "--upload").wants(t, "deploy other files", 1, "", "factor.txt changed")
+	g.xebec("deploy", source, "--upload", "--new-version").wants(t, "deploy a new version", 0, "model times@2 created", "")
+	if err := os.RemoveAll(there); err != nil {
+		t.Fatal(err)
+	}
+	g.again("times@1")
+	g.await("version 2 to serve", func(context.Context) (bool, string) { got := g.times("times"); return got == "[20]", got })
+	g.stop()
+	g = serveIn(t, dir, args...)
+	g.must("rollback", "times")
+	g.await("version 1 to serve again", func(context.Context) (bool, string) { got := g.times("times"); return got == "[10]", got })
+}
