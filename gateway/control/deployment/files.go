@@ -30,7 +30,7 @@ func TreeOptions(spec *api.ModelSpec) (o snapshot.Options) {
 }
 
 // manifestHead finds the first lines of a manifest, in YAML and in JSON.
-var manifestHead = regexp.MustCompile(`(?m)^\s*"?kind"?\s*:\s*"?(Model|Function|Traffic)\b`)
+var manifestHead = regexp.MustCompile(`(?m)^[\s\[{]*"?kind"?\s*:\s*"?(Model|Function|Traffic)\b`)
 
 const (
 	// manifestHeadBytes is where a manifest's kind is looked for.
