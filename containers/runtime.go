@@ -37,6 +37,11 @@ type Launch struct {
 	// Quiet asks for the lowest CPU priority at start, so that loading takes no time from serving replicas. An Instance
 	// that grants it is a [Raiser]. Other runtimes start the replica at the gateway's own priority.
 	Quiet bool
+	// Environment says that the first word of Command is the gateway's own Python. A runtime may put the interpreter of an environment in its
+	// place that has what the files in Dir require (package venv).
+	Environment bool
+	// Writable are directories that the launch may write to beside its temporary ones. Only programs of the gateway's own have any.
+	Writable []string
 	// Stdout and Stderr receive the worker's output. One goroutine at a time writes to each, and not after Exited was
 	// closed. A Write must not block. If nil, the output is discarded.
 	Stdout, Stderr io.Writer
@@ -47,6 +52,8 @@ type Isolation struct {
 	Level IsolationLevel
 	// Network gives the replica the host's network. Otherwise it has a loopback interface of its own and no other.
 	Network bool
+	// Granted says that the launch is a program of the gateway's own: what forbids the network to models does not forbid it this one.
+	Granted bool
 }
 
 // IsolationLevel says how much isolation a launch needs.

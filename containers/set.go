@@ -38,6 +38,8 @@ type Config struct {
 	Env       []string
 	Limits    Limits
 	Isolation Isolation
+	// Environment goes into every Launch too.
+	Environment bool
 	// Prepare is called before each launch with its replica number. It returns what to add to Env: the address of the
 	// gateway and a one-time token. Each Prepare that returned no error is followed by exactly one event Exited.
 	Prepare func(replica uint64) (env []string, err error)

@@ -160,7 +160,7 @@ func (sl *slot) launch(l *attempt) outcome {
 	stdout, stderr := sl.set.logs.Writer(l.replica, Stdout), sl.set.logs.Writer(l.replica, Stderr)
 	inst, err := cfg.Runtime.Start(sl.ctx, Launch{
 		Replica: l.replica, Model: cfg.Model, Dir: dir, Command: cfg.Command, Image: cfg.Image, Preload: cfg.Preload,
-		Env: slices.Concat(cfg.Env, secrets, env), Secret: names(secrets), Limits: cfg.Limits, Isolation: cfg.Isolation, Quiet: quiet, Stdout: stdout, Stderr: stderr,
+		Env: slices.Concat(cfg.Env, secrets, env), Secret: names(secrets), Limits: cfg.Limits, Isolation: cfg.Isolation, Environment: cfg.Environment, Quiet: quiet, Stdout: stdout, Stderr: stderr,
 	})
 	var cut Interrupted
 	if errors.As(err, &cut) && cut.Interrupted() {

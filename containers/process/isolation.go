@@ -55,6 +55,9 @@ func (r *Runtime) isolation(l containers.Launch, path string, env []string, id u
 			s.Reveal = append(s.Reveal, []byte(path))
 		}
 	}
+	for _, path := range l.Writable {
+		s.Writable = append(s.Writable, []byte(filepath.Clean(path)))
+	}
 	if zygote {
 		s.Missing = append(s.Missing, "It is forked from a zygote (preload): it shares namespaces and temporary directories with the other forks of that, and sees the host's /tmp read-only. "+
 			"run.isolation: strict starts it by itself.")
@@ -107,10 +110,13 @@ func named(l containers.Launch, env []string) (all []string) {
 
 // dropRoot chooses the user of a root gateway's replica: one of its own, else root without capabilities, else root.
 func (r *Runtime) dropRoot(s *sandbox, dir, path string, id uint64) {
-	if s.Control {
+	switch {
+	case len(s.Writable) > 0:
+		s.Missing = append(s.Missing, "It runs as root: the directories that it writes to are root's.")
+	case s.Control:
 		dir = "" // its forks have directories of their own
 		s.Missing = append(s.Missing, "It runs as root: forks of a zygote have its user.")
-	} else {
+	default:
 		uid := r.users() + int(id%(blockUIDs-1)) + 1
 		why := blocked(uint32(uid), dir, path, r.hidden)
 		if why == "" {

@@ -98,6 +98,9 @@ func (s *sandbox) landlock() (abi int, err error) {
 		}
 		rules = append(rules, landlock.RWDirs(dir).WithRefer().IgnoreIfMissing())
 	}
+	if len(s.Writable) > 0 {
+		rules = append(rules, landlock.RWDirs(toStrings(s.Writable)...).WithRefer())
+	}
 	config := landlock.V7.BestEffort()
 	if err := config.RestrictPaths(rules...); err != nil {
 		return abi, err

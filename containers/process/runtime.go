@@ -89,7 +89,7 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 	if len(l.Command) == 0 {
 		return nil, launchErrorf(os.ErrInvalid, "the command is empty: expected a program and its arguments")
 	}
-	if l.Isolation.Network && r.noHost != "" {
+	if l.Isolation.Network && !l.Isolation.Granted && r.noHost != "" {
 		return nil, launchErrorf(os.ErrPermission, "run.network: %s", r.noHost)
 	}
 	// Find errors before anything is started: the messages are better here.

@@ -28,6 +28,8 @@ type sandbox struct {
 	// Hidden are the absolute paths that the replica must not see. Reveal are those that it needs, wherever they are.
 	Hidden [][]byte `json:"hidden,omitempty"`
 	Reveal [][]byte `json:"reveal,omitempty"`
+	// Writable are the directories that it may write to beside its temporary ones.
+	Writable [][]byte `json:"writable,omitempty"`
 	// Tmp is its TMPDIR.
 	Tmp []byte `json:"tmp,omitempty"`
 	// Control: it is a zygote, whose socket is its first descriptor after stderr.

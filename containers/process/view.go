@@ -40,10 +40,15 @@ func (s *sandbox) mountView() error {
 		own = append(own, tmp)
 	}
 	hidden := existing(toStrings(s.Hidden))
-	shown, err := pick(append(existing(kept), toStrings(s.Reveal)...), append(slices.Clone(own), hidden...))
+	shown, err := pick(append(existing(kept), toStrings(s.Reveal)...), append(slices.Clone(own), hidden...), unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
 		return err
 	}
+	writable, err := pick(toStrings(s.Writable), []string{"/"}, 0)
+	if err != nil {
+		return err
+	}
+	shown = append(shown, writable...)
 	err = unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID})
 	if err != nil {
 		return fmt.Errorf("make everything read-only (mount_setattr, since Linux 5.12): %w", err)
@@ -136,8 +141,8 @@ type picked struct {
 	dir  bool
 }
 
-// pick sets those paths aside that lie below one of the covers.
-func pick(paths, covers []string) ([]picked, error) {
+// pick sets those paths aside that lie below one of the covers, with an attribute of mounts.
+func pick(paths, covers []string, attribute uint64) ([]picked, error) {
 	var all []picked
 	for _, path := range paths {
 		path = filepath.Clean(path)
@@ -151,9 +156,9 @@ func pick(paths, covers []string) ([]picked, error) {
 		if err != nil {
 			return nil, fmt.Errorf("set %s aside (open_tree, since Linux 5.2): %w", path, err)
 		}
-		read := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID}
-		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, read); err != nil {
-			return nil, fmt.Errorf("make %s read-only (mount_setattr, since Linux 5.12): %w", path, err)
+		attributes := &unix.MountAttr{Attr_set: attribute | unix.MOUNT_ATTR_NOSUID}
+		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attributes); err != nil {
+			return nil, fmt.Errorf("set what may be done in %s (mount_setattr, since Linux 5.12): %w", path, err)
 		}
 		all = append(all, picked{path: path, tree: tree, dir: isDir(path)})
 	}

@@ -67,6 +67,9 @@ type Config struct {
 	// LiveModels lets replicas run from their models' directories as they are: versions have no digests, and an edit counts at the next
 	// start of a replica. It is for a gateway that lives as long as its user edits.
 	LiveModels bool
+	// AllowBuild lets the packages that models ask for be built from source, which runs their code with the network. Otherwise only wheels are
+	// installed.
+	AllowBuild bool
 	// Manifests are files or directories to apply at the start; in directories also the model directories below.
 	Manifests []string
 	// MaxBodyBytes bounds a request's body; 64 MiB when 0.

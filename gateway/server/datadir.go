@@ -19,13 +19,14 @@ import (
 
 // The files of a data directory. Two processes have it while one takes over from the other; the second one has names of its own.
 const (
-	stateFile   = "state.db"
-	copyFile    = "takeover.db" // of the store, for a process that takes over
-	lockFile    = "gateway.lock"
-	controlFile = "control.sock" // of the command line and of a process that takes over
-	modelsDir   = "snapshots"    // the files of versions, by their digests
-	ownerFile   = "gateway.id"   // the name that this gateway's containers are labelled with
-	maxPathUnix = 107            // what fits sun_path with its final zero
+	stateFile       = "state.db"
+	copyFile        = "takeover.db" // of the store, for a process that takes over
+	lockFile        = "gateway.lock"
+	controlFile     = "control.sock" // of the command line and of a process that takes over
+	modelsDir       = "snapshots"    // the files of versions, by their digests
+	environmentsDir = "environments" // of models' Python
+	ownerFile       = "gateway.id"   // the name that this gateway's containers are labelled with
+	maxPathUnix     = 107            // what fits sun_path with its final zero
 )
 
 var (
@@ -208,6 +209,18 @@ func (d dataDir) control() string { return d.file(controlFile) }
 
 // store is where declarations are kept unless configured; empty: nowhere.
 func (d dataDir) store() string { return d.file(stateFile) }
+
+// environments is where Python environments lie; without a directory of its own the gateway shares those of its user.
+func (d dataDir) environments() string {
+	if d.path != "" {
+		return d.file(environmentsDir)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "" // a model that needs one says so
+	}
+	return filepath.Join(cache, "xebec", environmentsDir)
+}
 
 func (d dataDir) file(name string) string {
 	if d.path == "" {

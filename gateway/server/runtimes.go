@@ -2,12 +2,15 @@ package server
 
 import (
 	"errors"
+	"os"
 	"strings"
 
 	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/containers/docker"
 	"github.com/xebec-serving/xebec/containers/mux"
 	"github.com/xebec-serving/xebec/containers/process"
+	"github.com/xebec-serving/xebec/containers/venv"
+	"github.com/xebec-serving/xebec/worker/bindings/python"
 	"go.uber.org/zap"
 )
 
@@ -44,9 +47,13 @@ func newRuntime(cfg Config, dir dataDir, sockets string, log *zap.Logger) (conta
 	if err != nil {
 		return nil, errors.Join(err, processes.Close())
 	}
+	if cfg.AllowBuild && noHostNetwork(cfg) != "" {
+		return nil, errors.Join(errors.New("--allow-build: building packages runs their code with the network, and the admin port asks for no token: start the gateway with --admin-token-file"), processes.Close())
+	}
+	environments := venv.New(venv.Config{Dir: dir.environments(), Python: cfg.Python, Binding: python.Source(), AllowBuild: cfg.AllowBuild, Environ: os.Environ()}, processes)
 	images, err := docker.New(docker.Config{Host: cfg.Docker, Owner: owner, MemoryBytes: memory, Logger: log})
 	if err != nil {
-		return nil, errors.Join(err, processes.Close())
+		return nil, errors.Join(err, environments.Close())
 	}
-	return mux.New(mux.Route{Name: "docker", Takes: mux.Image, Runtime: images}, mux.Route{Name: "process", Runtime: processes}), nil
+	return mux.New(mux.Route{Name: "docker", Takes: mux.Image, Runtime: images}, mux.Route{Name: "process", Runtime: environments}), nil
 }

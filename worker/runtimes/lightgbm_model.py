@@ -15,6 +15,7 @@ def missing(e, *requirements):
     """Ends the program: a library is not there. `xebec deploy` reads the requirements."""
     if "--describe" in sys.argv:
         print(json.dumps({"missing": e.name, "requirements": requirements}))
+        sys.exit()
     sys.exit(f"{e}: {sys.executable} needs {' and '.join(requirements)}. Install them there, or name them in requirements.txt beside the model")
 
 

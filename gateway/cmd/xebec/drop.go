@@ -80,7 +80,7 @@ func (c *cli) drop(ctx context.Context, path string, o dropOptions, say io.Write
 		return "", err
 	}
 	fmt.Fprintf(say, "%s is %s\n", c.clean(path), found.Format)
-	about, err := c.inspect(ctx, d)
+	about, err := c.inspect(ctx, d, say)
 	if err != nil {
 		return "", err
 	}
@@ -198,7 +198,7 @@ func (d *dropped) command() []string {
 }
 
 // inspect has the gateway load the model and say its inputs and outputs.
-func (c *cli) inspect(ctx context.Context, d *dropped) (*runtimes.Description, error) {
+func (c *cli) inspect(ctx context.Context, d *dropped, say io.Writer) (*runtimes.Description, error) {
 	dir, err := filepath.Abs(d.dir)
 	if err != nil {
 		return nil, err
@@ -213,9 +213,19 @@ func (c *cli) inspect(ctx context.Context, d *dropped) (*runtimes.Description, e
 	}
 	output, stderr, failed := c.runInspection(ctx, dir, command)
 	about, err := runtimes.ParseDescription(output)
+	if err == nil && about.Missing != "" {
+		requirements := filepath.Join(dir, "requirements.txt")
+		text := strings.Join(about.Requirements, "\n") + "\n"
+		if _, there := os.Lstat(requirements); there == nil {
+			return nil, fmt.Errorf("the model needs the package %s, and its %s does not ask for it: it needs %s", about.Missing, "requirements.txt", strings.Join(about.Requirements, " "))
+		}
+		fmt.Fprintf(say, "the gateway's Python has no package %s: an environment with %s is built\n", c.clean(about.Missing), c.clean(strings.Join(about.Requirements, ", ")))
+		if err := os.WriteFile(requirements, []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+		return c.inspect(ctx, d, say)
+	}
 	switch {
-	case err == nil && about.Missing != "":
-		return nil, fmt.Errorf("the gateway's Python has no package %s: install %s there, or name what the model needs with --requirements requirements.txt", about.Missing, strings.Join(about.Requirements, " "))
 	case failed != nil:
 		for _, line := range stderr {
 			fmt.Fprintln(c.err, c.clean(line))

@@ -178,6 +178,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.StringVar(&cfg.ClientCA, "client-ca", "", "authorities of clients' certificates, PEM: every client of the function port must have one (default none)")
 	flags.StringVar(&cfg.AdminCert, "admin-cert", "", "certificate of the admin port with its chain, PEM (default none)")
 	flags.StringVar(&cfg.AdminKey, "admin-key", "", "key of the admin port's certificate, PEM (default none)")
+	flags.BoolVar(&cfg.AllowBuild, "allow-build", false, "build packages from source that models ask for in requirements.txt and that have no wheel, which runs their code with the network")
 	flags.StringSliceVar(&cfg.AllowedHosts, "allowed-hosts", nil, "hosts by which browsers reach the function port beside loopback ones, such as that of a proxy, separated by commas; *.example.com means all names below example.com (default none)")
 	flags.StringSliceVar(&cfg.ReadyRequires, "ready-requires", nil, "functions without which /readyz says 503, separated by commas, or all (default none: a function that fails is shown by /readyz?verbose)")
 	flags.StringVar(&cfg.Python, "python", "", `interpreter that "python" means in commands of models that name no environment (default python3)`)

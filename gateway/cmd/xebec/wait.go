@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers"
 )
 
 const (
@@ -36,9 +38,11 @@ func (c *cli) waitFor(ctx context.Context, changes []api.Change, w waitOptions) 
 	if !w.wait {
 		return nil
 	}
-	waiting, cancel := context.WithTimeout(ctx, w.timeout)
+	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := progress{c: c, began: c.now()}
+	late := time.AfterFunc(w.timeout, cancel)
+	defer late.Stop()
+	p := progress{c: c, began: c.now(), building: func() { late.Reset(w.timeout) }}
 	for _, ch := range changes {
 		if ch.Kind != api.KindModel || ch.Action == api.Deleted {
 			continue
@@ -111,7 +115,14 @@ func (c *cli) judge(ctx context.Context, id api.ModelID, p *progress) (m *api.Mo
 	if m == nil {
 		return nil, false, fmt.Errorf("model %s does not exist, or was deleted", id)
 	}
-	p.report(fmt.Sprintf("model %s is %s, %s", id, m.Version.Phase, readyOf(m)))
+	if line := building(m); line != "" {
+		p.report(c.clean(fmt.Sprintf("model %s is %s: %s", id, m.Version.Phase, line)))
+		if p.building != nil {
+			p.building() // the time of a build does not count
+		}
+	} else {
+		p.report(fmt.Sprintf("model %s is %s, %s", id, m.Version.Phase, readyOf(m)))
+	}
 	switch {
 	case m.Version.Phase == api.PhaseRejected:
 		reason := m.Version.Reason
@@ -123,6 +134,17 @@ func (c *cli) judge(ctx context.Context, id api.ModelID, p *progress) (m *api.Mo
 		return nil, false, c.failure(m)
 	}
 	return m, m.Version.Phase == api.PhaseAvailable, nil
+}
+
+// building is what the installer of a version's environment says, while it runs and there is no replica yet.
+func building(m *api.ModelStatus) string {
+	if len(m.Logs) == 0 || m.State == api.ModelReady || m.State == api.ModelFailed {
+		return ""
+	}
+	if last := m.Logs[len(m.Logs)-1].Text; strings.HasPrefix(last, containers.EnvironmentPrefix) {
+		return last
+	}
+	return ""
 }
 
 // failure says why a model has no replica. It prints the last lines of output, and returns how the last process ended.
@@ -155,6 +177,8 @@ type progress struct {
 	c     *cli
 	began time.Time
 	said  string
+	// building, if not nil, is called while an environment is built.
+	building func()
 }
 
 func (p *progress) report(state string) {

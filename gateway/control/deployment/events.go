@@ -93,6 +93,13 @@ func (d *Deployment) event(e containers.Event) {
 	switch e.Kind {
 	case containers.Started:
 		d.h.Log.Info("replica started", model, replica, zap.Int("pid", e.PID))
+		if spec := d.Spec(); ownPython(spec) && containers.HasRequirements(d.dir()) { // an environment may have been built first
+			d.mu.Lock()
+			if l := d.launches[e.Replica]; l != nil {
+				l.began = time.Now()
+			}
+			d.mu.Unlock()
+		}
 	case containers.NotRaised:
 		d.h.Log.Warn("a replica that was loaded quietly has kept the lowest priority: restart it", model, replica, zap.String("reason", e.Reason))
 	case containers.Exited:

@@ -95,7 +95,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	}
 	set, err := containers.NewSet(containers.Config{
 		Model: spec.ID(), Runtime: h.Runtime, Dir: d.dir(), Command: h.command(&spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(&spec),
-		Limits: limitsOf(&spec), Isolation: isolationOf(&spec),
+		Limits: limitsOf(&spec), Isolation: isolationOf(&spec), Environment: ownPython(&spec),
 		Prepare: d.prepare, Place: d.place, Secrets: d.secrets, Event: d.event, NextReplica: func() uint64 { return h.replicas.Add(1) }, Logs: d.logs, ReadyWithin: spec.StartTimeout, Backoff: h.Backoff, Counts: h.tally.take(d.id), Grace: h.Drain, Quiet: d.quiet.Load, Holding: holding, Served: d.served,
 	})
 	if err != nil {
@@ -111,6 +111,11 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 
 // directColdStart is how long requests that address a model may wait for its first replica.
 const directColdStart = 30 * time.Second //xebec:limit wait for a first replica by requests that address a model
+
+// ownPython reports whether the spec's command runs the gateway's own Python.
+func ownPython(spec *api.ModelSpec) bool {
+	return spec.Run.Image == "" && spec.Python == "" && (spec.Run.Command[0] == "python" || spec.Run.Command[0] == "python3")
+}
 
 // command resolves "python" to the interpreter of the environment that the spec names, else to the gateway's own.
 func (h *Host) command(spec *api.ModelSpec) []string {

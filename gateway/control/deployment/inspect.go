@@ -37,7 +37,7 @@ func (h *Host) Inspect(ctx context.Context, dir string, command []string, emit f
 	go func() {
 		defer logs.Close()
 		started <- h.inspect(ctx, containers.Launch{
-			Replica: replica, Model: spec.ID(), Dir: dir, Command: h.command(&spec), Isolation: isolationOf(&spec), Stdout: stdout, Stderr: stderr,
+			Replica: replica, Model: spec.ID(), Dir: dir, Command: h.command(&spec), Isolation: isolationOf(&spec), Environment: ownPython(&spec), Stdout: stdout, Stderr: stderr,
 		})
 		_ = stderr.Close() // it cannot fail
 	}()

@@ -122,13 +122,16 @@ func (h *Host) preloadKind(spec *api.ModelSpec) string {
 	if len(secretNames(spec)) > 0 { // other models must not read its secrets
 		owner = []string{spec.ID().String()}
 	}
+	if ownPython(spec) && containers.HasRequirements(spec.Dir) { // and so an environment that others need not have
+		owner = append(owner, spec.Dir)
+	}
 	return fmt.Sprintf("%q %v", [][]string{h.command(spec)[:1], spec.Preload, env, owner}, isolation)
 }
 
 // launch is what a runtime knows of the version's launches before there is one.
 func (d *Deployment) launch() containers.Launch {
 	spec := d.Spec()
-	return containers.Launch{Model: d.id, Dir: d.dir(), Command: d.h.command(spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(spec), Secret: secretNames(spec), Limits: limitsOf(spec), Isolation: isolationOf(spec)}
+	return containers.Launch{Model: d.id, Dir: d.dir(), Command: d.h.command(spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(spec), Secret: secretNames(spec), Limits: limitsOf(spec), Isolation: isolationOf(spec), Environment: ownPython(spec)}
 }
 
 // unenforced says which of the version's limits are not enforced here, or may not be.
