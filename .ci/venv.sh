@@ -38,6 +38,7 @@ if [[ $(cat "$venv/binding.sum" 2>/dev/null) != "$sources" ]]; then
 	trap 'rm -rf "$copy"' EXIT
 	cp -R "$binding" "$copy/binding"
 	find "$copy" \( -name build -o -name '*.egg-info' -o -name '*.so' \) -prune -exec rm -rf {} +
+	pip uninstall --quiet --yes xebec 2>/dev/null # what the distribution was called
 	pip install --quiet --force-reinstall --no-deps --no-build-isolation "$copy/binding" || offline "the worker binding"
 	echo "$sources" >"$venv/binding.sum"
 fi
