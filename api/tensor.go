@@ -253,7 +253,7 @@ func (t TensorSpec) Check(v *Value) error {
 	if n < 0 || !FitsShape(t.Shape, v.Dims) {
 		return fmt.Errorf("the dimensions %s: expected those of %s", ShapeString(v.Dims), t)
 	}
-	if t.DType != Bytes {
+	if !t.DType.Variable() {
 		if want := n * int64(t.DType.Size()); int64(len(v.Data)) != want {
 			return fmt.Errorf("%d bytes: expected %d for %s%s", len(v.Data), want, t.DType, ShapeString(v.Dims))
 		}

@@ -30,6 +30,8 @@ func TestCheck(t *testing.T) {
 		{"dimensions of other data", rows, Value{Data: make([]byte, 12), Dims: []int64{2, 2}}, "12 bytes: expected 8 for int16[2, 2]"},
 		{"bytes", text, Value{Data: []byte("any")}, ""},
 		{"elements", words, Value{Data: []byte("\x02\x00\x00\x00hi\x00\x00\x00\x00"), Dims: []int64{2}}, ""},
+		{"strings", TensorSpec{Name: "x", DType: String, Shape: []int64{1}}, Value{Data: []byte("\x02\x00\x00\x00hi"), Dims: []int64{1}}, ""},
+		{"a missing string", TensorSpec{Name: "x", DType: String, Shape: []int64{2}}, Value{Data: []byte("\x02\x00\x00\x00hi"), Dims: []int64{2}}, "end in element 1"},
 		{"a short element", words, Value{Data: []byte("\x03\x00\x00\x00hi"), Dims: []int64{1}}, "end in element 0"},
 		{"a huge element", words, Value{Data: []byte("\xff\xff\xff\xffhi"), Dims: []int64{1}}, "end in element 0"},
 		{"a missing element", words, Value{Data: []byte("\x02\x00\x00\x00hi"), Dims: []int64{2}}, "end in element 1"},
