@@ -28,7 +28,7 @@ var _ dialect.Guide = Dialect{}
 
 // extensions are the extensions of the protocol that are served without a Repository, moreExtensions those that need one.
 var (
-	extensions     = []string{"binary_tensor_data", "classification", "model_configuration", "parameters", "sequence"}
+	extensions     = []string{"binary_tensor_data", "classification", "generate", "model_configuration", "parameters", "sequence"}
 	moreExtensions = []string{"model_repository", "statistics"}
 )
 
@@ -39,6 +39,11 @@ const jsonLength = "Inference-Header-Content-Length"
 func (d Dialect) Routes(p *query.Path) []dialect.Route {
 	s := &service{dialect: d, path: p}
 	s.calls.New = func() any { return s.newCall() }
+	s.generations.New = func() any {
+		g := &generation{service: s}
+		g.Init(s.path, g)
+		return g
+	}
 	live, ready := dialect.Health(d.Ready, nil, nil)
 	routes := []dialect.Route{
 		{Method: "GET", Path: "/v2", Serve: s.serverMetadata},
@@ -61,7 +66,9 @@ func (d Dialect) Routes(p *query.Path) []dialect.Route {
 			dialect.Route{Method: "GET", Path: model + "/config", Serve: s.config},
 			dialect.Route{Method: "GET", Path: model, Serve: s.modelMetadata},
 			dialect.Route{Method: "GET", Path: model + "/ready", Serve: s.modelReady},
-			dialect.Route{Method: "POST", Path: model + "/infer", Serve: s.infer, NonBlocking: true})
+			dialect.Route{Method: "POST", Path: model + "/infer", Serve: s.infer, NonBlocking: true},
+			dialect.Route{Method: "POST", Path: model + "/generate", Serve: s.generate(false), NonBlocking: true},
+			dialect.Route{Method: "POST", Path: model + "/generate_stream", Serve: s.generate(true), NonBlocking: true})
 	}
 	return routes
 }
@@ -76,7 +83,7 @@ func (Dialect) NoRoute(path string) string {
 	if strings.HasPrefix(path, "/v2/repository") {
 		return "expected /v2/repository/index or /v2/repository/models/{model}[/load or /unload]"
 	}
-	return "expected /v2, /v2/health/live, /v2/health/ready, or /v2/models/{model}[/versions/{version}][/ready, /infer, /config or /stats]"
+	return "expected /v2, /v2/health/live, /v2/health/ready, or /v2/models/{model}[/versions/{version}][/ready, /infer, /generate, /generate_stream, /config or /stats]"
 }
 
 // service is the dialect on one path.
@@ -84,6 +91,8 @@ type service struct {
 	dialect Dialect
 	path    *query.Path
 	calls   sync.Pool
+
+	generations sync.Pool
 }
 
 // call is the state of one infer request.

@@ -174,7 +174,7 @@ func TestDocuments(t *testing.T) {
 		}
 	}
 	const metadata = `{"name":"m","versions":["1"],"platform":"xebec","inputs":[{"name":"input","datatype":"FP32","shape":[-1,4]}],"outputs":[{"name":"output","datatype":"INT64","shape":[-1]}]}`
-	get("/v2", 200, `{"name":"xebec","version":"7","extensions":["binary_tensor_data","classification","model_configuration","parameters","sequence"]}`)
+	get("/v2", 200, `{"name":"xebec","version":"7","extensions":["binary_tensor_data","classification","generate","model_configuration","parameters","sequence"]}`)
 	get("/v2/health/live", 200, `{"live":true}`)
 	get("/v2/health/ready", 200, `{"ready":true}`)
 	f.ready = false

@@ -431,3 +431,64 @@ slo: 60s
 		t.Errorf("the Open Inference Protocol: %v", a)
 	}
 }
+
+// The generate extension of the Open Inference Protocol: each output is an event, and what goes wrong later is one too.
+func TestGenerateStreams(t *testing.T) {
+	t.Parallel()
+	g, marks := serveStreams(t)
+	ask := func(path, body string) (status int, kind, text string) {
+		t.Helper()
+		answer, err := http.Post("http://"+g.functions+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		all, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, answer.Header.Get("Content-Type"), string(all)
+	}
+	const version = `"model_name":"words","model_version":"1","id":"7"`
+	for _, c := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"/v2/models/words@1/generate_stream", `{"id":"7","input":"3"}`, 200,
+			"data: {" + version + `,"output":"w0"}` + "\n\ndata: {" + version + `,"output":"w1"}` + "\n\ndata: {" + version + `,"output":"w2"}` + "\n\n"},
+		{"/v2/models/words/versions/1/generate_stream/", `{"id":"7","input":"1 refuse"}`, 200,
+			"data: {" + version + `,"output":"w0"}` + "\n\ndata: " + `{"error":"no further","code":"invalid_input"}` + "\n\n"},
+		{"/v2/models/words@1/generate_stream", `{"id":"7","input":"refuse"}`, 400, `{"error":"no such stream","code":"invalid_input"}`},
+		{"/v2/models/words@1/generate", `{"input":"3"}`, 400, `{"error":"words@1 answers in streams: send the request to …/generate_stream","code":"invalid_argument"}`},
+		{"/v2/models/words@1/generate_stream", `{"text":"3"}`, 400, `{"error":"body: the member \"input\" (string[]) is missing (byte 12)","code":"invalid_argument"}`},
+	} {
+		status, kind, text := ask(c.path, c.body)
+		if status != c.status || text != c.want || (kind == "text/event-stream; charset=utf-8") != (status == 200) {
+			t.Errorf("%s %s is answered %d in %s\n%q, want\n%d %q", c.path, c.body, status, kind, text, c.status, c.want)
+		}
+	}
+	status, kind, text := ask("/v2/models/default/generate_stream", `{"input":"fail"}`)
+	if status != 200 || kind != "text/event-stream; charset=utf-8" || !strings.HasPrefix(text, "data: {") || !strings.HasSuffix(text, `"output":"nothing"}`+"\n\n") || !strings.Contains(text, `"default":true`) {
+		t.Errorf("a function's default is answered %d in %s: %q", status, kind, text)
+	}
+	// A client that leaves ends the stream of its model.
+	ctx, leave := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "POST", "http://"+g.functions+"/v2/models/words/generate_stream", strings.NewReader(`{"input":"forever"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(answer.Body).ReadString('\n'); err != nil {
+		t.Error(err)
+	}
+	leave()
+	answer.Body.Close()
+	g.await("the end of the stream that its client has left", func(context.Context) (bool, string) {
+		_, err := os.Stat(filepath.Join(marks, "closed"))
+		return err == nil, fmt.Sprint(err)
+	})
+}
