@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -208,4 +209,29 @@ func TestFacts(t *testing.T) {
 			t.Errorf("%s %q is answered %d\n%s, want\n%s", c.path, c.body, a.Status, got, c.want)
 		}
 	}
+}
+
+// FuzzOptions: nothing panics, a refusal has a code, and what is for the model is a JSON object.
+func FuzzOptions(f *testing.F) {
+	f.Add(`{"slo_ms":20,"context":"ann","salt":7,"ttl_ms":5,"min_confidence":0.5,"models":"a, b@1","t":{"x": 1}}`, true)
+	f.Add(`{"models":["a","b"],"context":null,"a\"":1,"b":[2]}`, false)
+	f.Add(`{"slo_ms":1e300,"ttl_ms":-0,"salt":"\u0000"}`, true)
+	f.Fuzz(func(t *testing.T, object string, function bool) {
+		var o Options
+		o.Begin(function)
+		if err := readOptions(&o, object); err != nil {
+			var e *api.Error
+			if !errors.As(err, &e) || e.Code != api.InvalidArgument {
+				t.Fatalf("%q: error %#v", object, err)
+			}
+			return
+		}
+		var passed map[string]any
+		if len(o.Parameters) > 0 && json.Unmarshal(o.Parameters, &passed) != nil {
+			t.Fatalf("%q passes %q", object, o.Parameters)
+		}
+		if !json.Valid([]byte(object)) || o.slo < 0 || o.minConfidence < 0 || o.minConfidence > 1 {
+			t.Fatalf("%q is read as %+v", object, o)
+		}
+	})
 }

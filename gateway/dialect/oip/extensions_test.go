@@ -236,3 +236,19 @@ func FuzzParseRaw(f *testing.F) {
 		}
 	})
 }
+
+// FuzzRepository: nothing panics, and a refusal has a code.
+func FuzzRepository(f *testing.F) {
+	f.Add(`{"ready":true}`)
+	f.Add(`{"parameters":{"config":"{}"}}`)
+	f.Add(`{"parameters":{"unload_dependents":true}}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		_, index := readIndex([]byte(body))
+		for _, err := range []error{index, readLoad([]byte(body))} {
+			var e *api.Error
+			if err != nil && (!errors.As(err, &e) || e.Code != api.InvalidArgument && e.Code != api.Unsupported || !utf8.ValidString(e.Message)) {
+				t.Fatalf("%q: error %#v", body, err)
+			}
+		}
+	})
+}
