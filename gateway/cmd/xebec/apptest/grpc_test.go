@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -51,12 +52,22 @@ func four(x ...float64) []*xebecpb.Tensor { return []*xebecpb.Tensor{{Numbers: x
 func TestGRPCClients(t *testing.T) {
 	t.Parallel()
 	failing := strings.NewReplacer("dtype: bytes, shape: []", "dtype: float32, shape: [4]", "markers", "error").Replace(testModel("failing", nil))
-	g, _ := serveStreams(t, "--grpc-listen", "127.0.0.1:0", "--config", manifest(t, numbers("echo4"), failing, function("down", "failing", "slo: 60s", "default: [-1, -1, -1, -1]")))
+	digits := strings.ReplaceAll(numbers("digits"), "shape: [4]", "shape: [64]")
+	g, _ := serveStreams(t, "--grpc-listen", "127.0.0.1:0", "--config", manifest(t, numbers("echo4"), digits, failing, function("down", "failing", "slo: 60s", "default: [-1, -1, -1, -1]")))
 	g.awaitReplicas("echo4", 1)
 	g.awaitReplicas("failing", 1)
 	out, err := exec.CommandContext(bounded(t), python(t), "testdata/oip_grpc.py", g.grpcAddress(), g.functions).CombinedOutput()
 	if err != nil {
 		t.Fatalf("oip_grpc.py: %v\n%s", err, out)
+	}
+	g.awaitReplicas("digits", 1)
+	program, err := os.ReadFile("testdata/digits_grpc.py") // the guide's, with another address and more time
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := strings.NewReplacer("127.0.0.1:1339", g.grpcAddress(), "client_timeout=1", "client_timeout=60").Replace(string(program))
+	if out, err := exec.CommandContext(bounded(t), python(t), "-c", here).CombinedOutput(); err != nil || !strings.Contains(string(out), "[[0. 0.") {
+		t.Errorf("digits_grpc.py: %v\n%s", err, out)
 	}
 }
 
