@@ -28,6 +28,7 @@
 //
 // # What it never does
 //
-// It changes nothing of the gateway: methods that load, unload, trace or map memory answer UNIMPLEMENTED and say why. It decides nothing about names,
+// It changes nothing of the gateway by itself: whether a client may load and unload models is its caller's to decide, and methods that trace or map memory answer
+// UNIMPLEMENTED and say why. It decides nothing about names,
 // versions or options, starts no model, and reads no file. Handlers that panic end their call with INTERNAL, not the process.
 package grpc

@@ -244,14 +244,41 @@ func unsupported(ctx context.Context, format string, args ...any) error {
 	return fail(ctx, &failure{code: api.Unsupported, message: fmt.Sprintf(format, args...)}, nil)
 }
 
-const controlled = "models are not loaded and unloaded through this port: `xebec apply`, `xebec scale` and the admin API do that"
-
-func (i *inference) RepositoryModelLoad(ctx context.Context, _ *pb.RepositoryModelLoadRequest) (*pb.RepositoryModelLoadResponse, error) {
-	return nil, unsupported(ctx, controlled)
+func (i *inference) RepositoryModelLoad(ctx context.Context, r *pb.RepositoryModelLoadRequest) (*pb.RepositoryModelLoadResponse, error) {
+	if err := i.setLoaded(ctx, r.RepositoryName, r.ModelName, r.Parameters, true); err != nil {
+		return nil, err
+	}
+	return &pb.RepositoryModelLoadResponse{}, nil
 }
 
-func (i *inference) RepositoryModelUnload(ctx context.Context, _ *pb.RepositoryModelUnloadRequest) (*pb.RepositoryModelUnloadResponse, error) {
-	return nil, unsupported(ctx, controlled)
+func (i *inference) RepositoryModelUnload(ctx context.Context, r *pb.RepositoryModelUnloadRequest) (*pb.RepositoryModelUnloadResponse, error) {
+	if err := i.setLoaded(ctx, r.RepositoryName, r.ModelName, r.Parameters, false); err != nil {
+		return nil, err
+	}
+	return &pb.RepositoryModelUnloadResponse{}, nil
+}
+
+// setLoaded loads or unloads a model for a client that may. What a model is, clients do not decide.
+func (i *inference) setLoaded(ctx context.Context, repository, model string, parameters map[string]*pb.ModelRepositoryParameter, loaded bool) error {
+	if i.server.cfg.SetLoaded == nil {
+		return unsupported(ctx, "models are not loaded and unloaded through this port: `xebec apply`, `xebec scale` and the admin API do that")
+	}
+	if repository != "" {
+		return unsupported(ctx, "repository_name: there is one repository, which has no name")
+	}
+	for name := range parameters {
+		if name != "unload_dependents" { // there are none
+			return unsupported(ctx, "parameters.%.63s: clients load models as they are declared: `xebec apply` changes declarations", name)
+		}
+	}
+	authorization := ""
+	if m := metaOf(ctx); m != nil {
+		authorization = string(m.Header("Authorization"))
+	}
+	if err := i.server.cfg.SetLoaded(ctx, authorization, model, loaded); err != nil {
+		return fail(ctx, failed(err), nil)
+	}
+	return nil
 }
 
 const sharedMemory = "shared memory regions are not supported: a client that changes or shortens memory while the gateway reads it could end the gateway; send tensors in the request"

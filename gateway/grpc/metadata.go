@@ -23,7 +23,7 @@ type metaKey struct{}
 // tapHandle keeps the metadata of calls that have some for us. Others, which are most, pay nothing for it: the library copies metadata for each handler that asks.
 func tapHandle(ctx context.Context, info *tap.Info) (context.Context, error) {
 	for key := range info.Header {
-		if strings.HasPrefix(key, "xebec-") || key == keyRequestID || key == "traceparent" {
+		if strings.HasPrefix(key, "xebec-") || key == keyRequestID || key == "traceparent" || key == "authorization" {
 			return context.WithValue(ctx, metaKey{}, &metaData{info.Header}), nil
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/xebec-serving/xebec/api/inferencepb"
@@ -87,5 +88,32 @@ func TestWhereGRPCIs(t *testing.T) {
 		if s.GRPC() != "" || !strings.Contains(s.whereGRPC(), want) {
 			t.Errorf("GRPC %q: served at %q, callers are told: %s", address, s.GRPC(), s.whereGRPC())
 		}
+	}
+}
+
+// TestModelControlOverGRPC: a client with an admin token loads and unloads models, if the gateway allows it. Others do not.
+func TestModelControlOverGRPC(t *testing.T) {
+	secure, _ := secrets(t)
+	s, rt, _ := alive(t, Config{GRPC: "127.0.0.1:0", ModelControl: true, AdminTokenFile: secure.AdminTokenFile})
+	mustApply(t, s, sleepyVersion("1", "min: 0, max: 1, idle: 1h"), askM)
+	until(t, "m to sleep", serves(s, "1"))
+	oip := pb.NewGRPCInferenceServiceClient(dialGRPC(t, s.GRPC(), insecure.NewCredentials()))
+	for _, token := range []string{"", "Bearer wrong"} {
+		_, err := oip.RepositoryModelLoad(metadata.AppendToOutgoingContext(within(t), "authorization", token), &pb.RepositoryModelLoadRequest{ModelName: "m"})
+		if status.Code(err) != codes.PermissionDenied {
+			t.Errorf("with the token %q: %v", token, err)
+		}
+	}
+	ctx := metadata.AppendToOutgoingContext(within(t), "authorization", "Bearer "+adminToken)
+	if _, err := oip.RepositoryModelLoad(ctx, &pb.RepositoryModelLoadRequest{ModelName: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a replica", launched(rt, "1", 1))
+	if _, err := oip.RepositoryModelUnload(ctx, &pb.RepositoryModelUnloadRequest{ModelName: "m", Parameters: map[string]*pb.ModelRepositoryParameter{"unload_dependents": {}}}); err != nil {
+		t.Error(err)
+	}
+	file := map[string]*pb.ModelRepositoryParameter{"file:model.py": {ParameterChoice: &pb.ModelRepositoryParameter_BytesParam{BytesParam: []byte("x")}}}
+	if _, err := oip.RepositoryModelLoad(ctx, &pb.RepositoryModelLoadRequest{ModelName: "m", Parameters: file}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("a client has overridden a file: %v", err)
 	}
 }

@@ -61,7 +61,8 @@ def synchronous(address):
         fails("NOT_FOUND", "nobody", lambda: c.infer("nobody", [tensor(triton, FOUR)]))
         fails("INVALID_ARGUMENT", "[2, 3]", lambda: c.infer("echo4", [tensor(triton, FOUR[:, :3].copy())]))
         fails("INVALID_ARGUMENT", "slo_ms", lambda: c.infer("echo4", [tensor(triton, FOUR)], parameters={"slo_ms": -1}))
-        fails("UNIMPLEMENTED", "xebec apply", lambda: c.load_model("echo4"))
+        fails("UNIMPLEMENTED", "--model-control", lambda: c.load_model("echo4"))
+        fails("UNIMPLEMENTED", "parameters.config", lambda: c.load_model("echo4", config="{}"))
         fails("UNIMPLEMENTED", "shared memory", lambda: c.register_system_shared_memory("a", "/b", 1))
         fails("UNIMPLEMENTED", "ModelStreamInfer", lambda: c.infer("words", [words("3")]))
 
