@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 
-for program in loadgen floor compare ring figures sim overload learning cache lifecycle capacity step; do
+for program in loadgen floor compare grpc ring figures sim overload learning cache lifecycle capacity step; do
 	echo "==> building bin/$program"
 	CGO_ENABLED=0 "$go" build -trimpath -o "bin/$program" "./bench/cmd/$program"
 done
@@ -15,6 +15,9 @@ echo "==> load of the machine: $load (stop other programs: ratios are robust aga
 
 echo '==> the whole path against bare Hertz'
 bin/compare "$@"
+
+echo '==> gRPC against bare grpc-go'
+bin/grpc
 
 echo '==> the ring against a unix stream socket'
 bin/ring
