@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,6 +21,8 @@ import (
 // maxPipelined bounds the requests of one stream that are not answered. The next one is read when there is room.
 const maxPipelined = 64 //xebec:limit requests of a ModelStreamInfer call that are not answered
 
+const modelStreamInferMethod = "/inference.GRPCInferenceService/ModelStreamInfer"
+
 // inferStream is one ModelStreamInfer call. Answers of models that do not stream come in the order of their requests, which a goroutine sends. Each
 // request to a model that streams has a goroutine, so that one long stream does not hold up others.
 type inferStream struct {
@@ -30,7 +33,7 @@ type inferStream struct {
 	slots  chan struct{}
 
 	sending sync.Mutex
-	streams sync.WaitGroup
+	streams sync.WaitGroup // what answers
 }
 
 // slot is the place of a request in the order of the answers.
@@ -44,29 +47,73 @@ func (s *Server) modelStreamInfer(_ any, stream grpc.ServerStream) error {
 	t := &inferStream{server: s, stream: stream, slots: make(chan struct{}, maxPipelined)}
 	t.ctx, t.end = context.WithCancelCause(stream.Context())
 	defer t.end(nil)
-	ordered := make(chan slot, maxPipelined)
-	answered := make(chan struct{})
+	over := make(chan struct{})
 	go func() {
-		defer close(answered)
-		for sl := range ordered {
-			t.answer(sl)
-			<-t.slots
-		}
+		defer close(over)
+		t.work()
 	}()
-	err := t.receive(ordered)
-	close(ordered)
-	if err != nil {
-		t.end(err)
-	}
-	<-answered
-	t.streams.Wait()
-	if cause := context.Cause(t.ctx); err == nil && cause != nil {
-		err = cause
-	}
+	err := t.await(over)
+	t.end(err)
+	t.sending.Lock() // what is sent now is the last
+	defer t.sending.Unlock()
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
 	}
 	return err
+}
+
+// work answers requests until the client sends no more and all are answered, or until the call ends.
+func (t *inferStream) work() {
+	ordered := make(chan slot, maxPipelined)
+	t.streams.Go(func() {
+		for sl := range ordered {
+			t.safely(func() { t.answer(sl) })
+			<-t.slots
+		}
+	})
+	t.safely(func() {
+		if err := t.receive(ordered); err != nil {
+			t.end(err)
+		}
+	})
+	close(ordered)
+	t.streams.Wait()
+}
+
+var errDefect = status.Error(codes.Internal, "internal error")
+
+// safely runs a part of the call on a goroutine of its own: a defect ends the call, not the process.
+func (t *inferStream) safely(part func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			t.server.panicked(modelStreamInferMethod, v)
+			t.end(errDefect)
+		}
+	}()
+	part()
+}
+
+// await waits until all is answered, or the call has failed, or the server ends and no request is open: a client may keep a call without requests for as
+// long as it likes, and nothing else would end it.
+func (t *inferStream) await(over <-chan struct{}) error {
+	var look <-chan time.Time
+	ending := t.server.ending
+	for {
+		select {
+		case <-over:
+			return context.Cause(t.ctx)
+		case <-t.ctx.Done():
+			return context.Cause(t.ctx)
+		case <-ending:
+			again := time.NewTicker(10 * time.Millisecond)
+			defer again.Stop()
+			look, ending = again.C, nil
+		case <-look:
+			if len(t.slots) == 0 {
+				return status.Error(codes.Unavailable, api.ShuttingDown.Reason())
+			}
+		}
+	}
 }
 
 // receive reads requests until the client sends no more.
@@ -103,7 +150,7 @@ func (t *inferStream) receive(ordered chan<- slot) error {
 		}
 		if sl.call != nil && c.flow != nil {
 			t.streams.Go(func() {
-				t.answerStream(c)
+				t.safely(func() { t.answerStream(c) })
 				<-t.slots
 			})
 			continue
@@ -136,7 +183,7 @@ func (t *inferStream) wait(c *inferCall) bool {
 	select {
 	case <-c.done:
 		if c.dead {
-			t.end(status.Error(codes.Internal, "internal error"))
+			t.end(errDefect)
 			return false
 		}
 		return true
@@ -230,7 +277,10 @@ func (t *inferStream) sendError(f *failure, id []byte) {
 
 func (t *inferStream) send(m any) {
 	t.sending.Lock()
-	err := t.stream.SendMsg(m)
+	err := context.Cause(t.ctx)
+	if err == nil {
+		err = t.stream.SendMsg(m)
+	}
 	t.sending.Unlock()
 	if err != nil {
 		t.end(err)

@@ -99,8 +99,9 @@ type Server struct {
 	calls   sync.Pool // *inferCall
 	asks    sync.Pool // *askCall
 	gather  gather
-	stopped chan struct{}
 	leaving atomic.Bool
+	ending  chan struct{} // closed by Shutdown
+	end     sync.Once
 	live    atomic.Int64 // connections
 
 	mu    sync.Mutex
@@ -109,7 +110,7 @@ type Server struct {
 
 // New makes a server. Serve starts it.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, start: time.Now(), stopped: make(chan struct{}), conns: map[*conn]struct{}{}}
+	s := &Server{cfg: cfg, start: time.Now(), ending: make(chan struct{}), conns: map[*conn]struct{}{}}
 	s.calls.New = func() any { return s.newInferCall() }
 	s.asks.New = func() any { return s.newAskCall() }
 	s.gather.panicked = s.panicked
@@ -157,6 +158,7 @@ func (s *Server) Quiesce() { s.leaving.Store(true) }
 // Shutdown accepts no further connection and no further call, and asks clients to leave. It waits for the calls under way as long as ctx allows.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.Quiesce()
+	s.end.Do(func() { close(s.ending) })
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -298,6 +298,15 @@ func TestPanic(t *testing.T) {
 	f := serve(t, querytest.Floats4, func(*scheduler.Item) { panic("defect") })
 	_, err := f.oip.ModelInfer(f.ctx(), request("m", floats(1, 2, 3, 4), 4))
 	code(t, err, codes.Internal, "internal error")
+	s, err := f.oip.ModelStreamInfer(f.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(request("m", floats(1, 2, 3, 4), 4)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Recv()
+	code(t, err, codes.Internal, "internal error")
 }
 
 func TestDocuments(t *testing.T) {
@@ -489,6 +498,38 @@ func TestDecoupledBroken(t *testing.T) {
 	if n != 4 || last.ErrorMessage != api.ReplicaLost.Reason() {
 		t.Errorf("%d responses, the last is %v", n, last)
 	}
+}
+
+// TestShutdown: calls under way are answered; a call of ModelStreamInfer without a request does not hold the server up.
+func TestShutdown(t *testing.T) {
+	items := make(chan *scheduler.Item, 1)
+	f := serve(t, querytest.Floats4, func(it *scheduler.Item) { items <- it })
+	idle, err := f.oip.ModelStreamInfer(f.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy, err := f.oip.ModelStreamInfer(f.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := busy.Send(request("m", floats(1, 2, 3, 4), 4)); err != nil {
+		t.Fatal(err)
+	}
+	it := <-items
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.server.Shutdown(f.ctx())
+	}()
+	_, err = idle.Recv()
+	code(t, err, codes.Unavailable, "shutting down")
+	querytest.Sum(it)
+	if a, err := busy.Recv(); err != nil || a.ErrorMessage != "" {
+		t.Errorf("%v %v", a, err)
+	}
+	_, err = busy.Recv()
+	code(t, err, codes.Unavailable, "shutting down")
+	<-ended
 }
 
 // TestDecoupledLeft: a client that leaves ends the stream.
