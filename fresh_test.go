@@ -10,7 +10,7 @@ import (
 )
 
 // forOthers are the packages that modules of other people import.
-var forOthers = []string{"worker/bindings/go"}
+var forOthers = []string{"api/client", "worker/bindings/go"}
 
 // A module of a model's author builds the README's model with what a module proxy has, without a replace directive. The proxy
 // is a directory with this tree; dependencies come from the module cache, which is a proxy, too.
