@@ -1,6 +1,7 @@
 """What is sent again, and what is not: against a server whose answers the tests choose."""
 
 import asyncio
+import inspect
 
 import pytest
 from fake import Fake, error, prediction
@@ -159,3 +160,13 @@ def test_names_and_addresses():
         for name in ("", "a/b", "a b", "ü", "..", "a?b"):
             with pytest.raises(ValueError, match="function"):
                 client.predict(name, 1)
+
+
+def test_both_clients_say_the_same():
+    """A method that one of them has, the other has too, with the same parameters."""
+    methods = [
+        {n: str(inspect.signature(m).parameters) for n, m in vars(c).items() if inspect.isfunction(m) and n[0] != "_"}
+        for c in (Client, AsyncClient)
+    ]
+    methods[1]["close"] = methods[1].pop("aclose")
+    assert methods[0] == methods[1]
