@@ -294,8 +294,6 @@ func validatePreload(e *FieldErrors, modules []string, run *RunSpec) {
 		}
 	}
 	switch {
-	case run.Image != "":
-		e.add("preload", "is for processes: a container starts with an interpreter of its own; take preload or run.image away")
 	case len(run.Command) > 0 && run.Command[0] != "python" && run.Command[0] != "python3":
 		e.add("preload", "is for commands that begin with python, not %q: a process that has imported the modules runs the rest of the command", run.Command[0])
 	case len(run.Command) == 1 || len(run.Command) > 1 && strings.HasPrefix(run.Command[1], "-") && run.Command[1] != "-m":

@@ -23,6 +23,12 @@
 // socket. Therefore the engine must run on this host, under the same kernel as the gateway. The socket is a door of
 // worker/local (worker.Expectation.Isolated), which no other process can reach.
 //
+// # Containers that wait
+//
+// For a launch with modules to import (Launch.Preload) that was announced ([Runtime.Preload]), one container runs xebec._warm instead of
+// the command: it imports and waits. Its mount is a socket of this package, over which it gets the command, the environment and a
+// descriptor of the replica's socket when a launch claims it. Then it is that launch's container in everything else. warm.go has it.
+//
 // # Supervision
 //
 // For each container one goroutine waits for its end through the engine, and another copies its output, which is
@@ -76,6 +82,6 @@
 // An error that needs an operator is a [*containers.LaunchError]: no such image, a directory that the container's user cannot
 // read, limits that the engine refuses. An engine that does not answer is an ordinary error, because it may come back.
 //
-// Start reading at [Runtime].Start, then spec.go (the container's configuration), instance.go (a container's life) and
+// Start reading at [Runtime].Start, then spec.go (the container's configuration), instance.go (a container's life), warm.go and
 // ask.go (time limits).
 package docker

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -27,6 +28,7 @@ const (
 type image struct {
 	user    string
 	volumes map[string]struct{}
+	command []string // its entry point and command
 }
 
 // image looks up an image, and pulls it if it is missing. Of several launches that need the same one, one pulls.
@@ -44,7 +46,7 @@ func (r *Runtime) image(ctx context.Context, l containers.Launch) (image, error)
 			if info.Config == nil {
 				return image{}, nil
 			}
-			return image{user: info.Config.User, volumes: info.Config.Volumes}, nil
+			return image{user: info.Config.User, volumes: info.Config.Volumes, command: slices.Concat(info.Config.Entrypoint, info.Config.Cmd)}, nil
 		case ctx.Err() != nil:
 			return image{}, ctx.Err()
 		case !cerrdefs.IsNotFound(err):

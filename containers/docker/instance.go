@@ -33,6 +33,10 @@ const (
 	// silentWithin if it did not answer before. A healthy engine takes about 100 ms, because it cleans up first, and
 	// several times that on a busy machine. Owners report after 5 s a process that outlives its connection.
 	reportWithin = 3 * time.Second
+	// oomWithin is how long the engine has to report that the kernel killed a replica for memory, after the replica's end, and oomPause
+	// how often it is asked.
+	oomWithin = 2 * time.Second //xebec:limit report of an out-of-memory kill, after the end of its container
+	oomPause  = 50 * time.Millisecond
 	// pauseMin and pauseMax bound the time between attempts to reach an engine that went away.
 	pauseMin = 100 * time.Millisecond
 	pauseMax = 2 * time.Second
@@ -413,19 +417,35 @@ func (in *instance) ended(code int64, there bool, prefix string) containers.Exit
 	if !there {
 		return in.lost("its container %s was removed by another program", in.name)
 	}
-	var state container.State
-	_ = in.r.ask(in.r.life, callWithin, func(ctx context.Context) error { // on failure the code is still known
-		info, err := in.r.engine.ContainerInspect(ctx, in.id, client.ContainerInspectOptions{})
-		if err == nil {
-			state = stateOf(info)
-		}
-		return err
-	})
-	exit := in.exitOf(int(code), state.OOMKilled)
+	exit := in.exitOf(int(code), in.outOfMemory(code))
 	if prefix != "" {
 		exit.Reason = prefix + exit.String()
 	}
 	return exit
+}
+
+// outOfMemory asks the engine whether the kernel has killed a process of the container for memory. The engine learns of the end and of
+// the kill in two messages, in any order: if a kill explains the end, it has oomWithin to learn of that.
+func (in *instance) outOfMemory(code int64) bool {
+	may := code == signalledFrom+int64(syscall.SIGKILL) && !in.endRequested.Load() && (in.launch.Limits.MemoryBytes > 0 || in.r.memory > 0)
+	for end := time.Now().Add(oomWithin); ; {
+		killed := false
+		err := in.r.ask(in.r.life, callWithin, func(ctx context.Context) error { // on failure the code is still known
+			info, err := in.r.engine.ContainerInspect(ctx, in.id, client.ContainerInspectOptions{})
+			killed = err == nil && stateOf(info).OOMKilled
+			return err
+		})
+		if killed || err != nil || !may || time.Now().After(end) {
+			return killed
+		}
+		timer := time.NewTimer(oomPause)
+		select {
+		case <-timer.C:
+		case <-in.r.life.Done():
+			timer.Stop()
+			return false
+		}
+	}
 }
 
 // exitOf converts an exit code to an exit. A process ended by a signal has its number plus 128, whether the engine or

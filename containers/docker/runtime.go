@@ -55,6 +55,9 @@ type Config struct {
 	// MemoryBytes bounds the memory of each container whose launch does not (Limits.MemoryBytes); 0: there is no such
 	// bound.
 	MemoryBytes int64
+	// Sockets is a directory for the sockets of containers that wait with imported modules (Launch.Preload); empty: none waits. It is
+	// made if it is missing. What lies in it belongs to the Runtime.
+	Sockets string
 	// Logger receives messages about the engine and about orphaned containers; nil: none.
 	Logger *zap.Logger
 }
@@ -87,11 +90,14 @@ type Runtime struct {
 	known     map[string]struct{}
 	instances map[*instance]struct{}
 	pulls     map[string]chan struct{} // by image, closed at the pull's end
+
+	warmth warmth
 }
 
 var (
 	_ containers.Runtime       = (*Runtime)(nil)
 	_ containers.Sweeper       = (*Runtime)(nil)
+	_ containers.Preloader     = (*Runtime)(nil)
 	_ containers.LimitReporter = (*Runtime)(nil)
 )
 
@@ -131,6 +137,7 @@ func New(cfg Config) (*Runtime, error) {
 	if r.log == nil {
 		r.log = zap.NewNop()
 	}
+	r.warmth = warmth{dir: cfg.Sockets, places: map[string]*warmPlace{}}
 	r.starting, r.stopStarts = context.WithCancel(context.Background())
 	r.life, r.giveUp = context.WithCancel(context.Background())
 	return r, nil
@@ -153,9 +160,23 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 
 	v := &logWriter{w: l.Stderr}
 	l.Stderr = v
-	in, err := r.start(ctx, l, v)
+	s, err := newSpec(l)
+	if err != nil {
+		return nil, err
+	}
+	in, release, err := r.claim(ctx, l, s)
+	if in == nil && err == nil {
+		in, err = r.startAs(ctx, l, v, nil)
+	}
 	if err != nil {
 		v.stop()
+		release()
+	} else {
+		r.supervised.Go(func() { // Start has not returned, so Close has not waited
+			<-in.exited
+			v.stop()
+			release()
+		})
 	}
 	if err != nil && r.starting.Err() != nil {
 		return nil, errClosed
@@ -166,7 +187,8 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 	return in, nil
 }
 
-func (r *Runtime) start(ctx context.Context, l containers.Launch, v *logWriter) (*instance, error) {
+// startAs makes and starts a container: a replica's, or one that waits.
+func (r *Runtime) startAs(ctx context.Context, l containers.Launch, v *logWriter, waits *warm) (*instance, error) {
 	s, err := newSpec(l)
 	if err != nil {
 		return nil, err
@@ -184,8 +206,18 @@ func (r *Runtime) start(ctx context.Context, l containers.Launch, v *logWriter) 
 	if err := s.setImage(img.user, img.volumes); err != nil {
 		return nil, err
 	}
+	s.command = l.Command
+	if waits != nil {
+		argv := l.Command
+		if len(argv) == 0 {
+			argv = img.command
+		}
+		if s.command, err = waits.command(argv, l.Preload); err != nil {
+			return nil, err
+		}
+	}
 	s.labels = r.me.labels()
-	maps.Copy(s.labels, map[string]string{labelModel: l.Model.Name, labelVersion: l.Model.Version, labelReplica: strconv.FormatUint(l.Replica, 10)})
+	maps.Copy(s.labels, map[string]string{labelModel: l.Model.Name, labelVersion: l.Model.Version, labelReplica: replicaOf(l)})
 	s.memory = cmp.Or(l.Limits.MemoryBytes, r.memory)
 	s.recursive = atLeast(r.engine.ClientVersion(), recursiveMajor, recursiveMinor)
 
@@ -279,7 +311,15 @@ func (r *Runtime) launch(ctx context.Context, s *spec, v *logWriter) (_ *instanc
 func containerName(l containers.Launch) string {
 	var b [4]byte
 	rand.Read(b[:]) // never fails since Go 1.24
-	return fmt.Sprintf("xebec-%s-%s-%d-%s", notInName.ReplaceAllString(l.Model.Name, "_"), notInName.ReplaceAllString(l.Model.Version, "_"), l.Replica, hex.EncodeToString(b[:]))
+	return fmt.Sprintf("xebec-%s-%s-%s-%s", notInName.ReplaceAllString(l.Model.Name, "_"), notInName.ReplaceAllString(l.Model.Version, "_"), replicaOf(l), hex.EncodeToString(b[:]))
+}
+
+// replicaOf names a launch's replica; a container that waits was made before there was one.
+func replicaOf(l containers.Launch) string {
+	if l.Replica == 0 {
+		return "warm"
+	}
+	return strconv.FormatUint(l.Replica, 10)
 }
 
 func (r *Runtime) know(name string) {

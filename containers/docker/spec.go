@@ -50,7 +50,8 @@ var imageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$`)
 // spec is the container's configuration for a launch.
 type spec struct {
 	launch  containers.Launch
-	name    string // the container's
+	command []string // replaces the image's; empty: it does not
+	name    string   // the container's
 	user    string
 	socket  string
 	env     []string
@@ -193,8 +194,8 @@ func (s *spec) options() client.ContainerCreateOptions {
 		StopSignal:  "SIGTERM",
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}}, // the gateway watches the worker itself, and a check would run beside the replica
 	}
-	if len(l.Command) > 0 { // replaces the image's entry point, too
-		cfg.Entrypoint, cfg.Cmd = l.Command[:1], l.Command[1:]
+	if len(s.command) > 0 { // replaces the image's entry point, too
+		cfg.Entrypoint, cfg.Cmd = s.command[:1], s.command[1:]
 	}
 	host := &container.HostConfig{
 		NetworkMode:    "none",

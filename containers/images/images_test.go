@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -56,8 +57,15 @@ func (c *collected) String() string {
 	return c.buf.String()
 }
 
-// serve starts an image like the gateway and waits until its worker is ready.
-func serve(t *testing.T, image, modelDir string, sig api.Signature) (*workertest.Session, containers.Instance, *collected) {
+// rig is a hub and a runtime, as in a gateway.
+type rig struct {
+	t   *testing.T
+	tag string
+	hub *local.Hub
+	r   *docker.Runtime
+}
+
+func newRig(t *testing.T) *rig {
 	t.Helper()
 	host, tag := os.Getenv(envEngine), os.Getenv(envTag)
 	if tag == "" {
@@ -73,7 +81,7 @@ func serve(t *testing.T, image, modelDir string, sig api.Signature) (*workertest
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { hub.Close() })
-	r, err := docker.New(docker.Config{Host: host, Owner: t.Name()})
+	r, err := docker.New(docker.Config{Host: host, Owner: t.Name(), Sockets: filepath.Join(dir, "d", "w")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,10 +90,21 @@ func serve(t *testing.T, image, modelDir string, sig api.Signature) (*workertest
 			t.Error(err)
 		}
 	})
-	launch := workertest.Expect(t, hub, worker.Expectation{Signature: sig, Depth: 2, Isolated: true})
+	return &rig{t, tag, hub, r}
+}
+
+// start starts an image like the gateway and waits until its worker is ready.
+func (g *rig) start(image, modelDir string, sig api.Signature, change func(*containers.Launch)) (*workertest.Session, containers.Instance, *collected) {
+	t := g.t
+	t.Helper()
+	launch := workertest.Expect(t, g.hub, worker.Expectation{Signature: sig, Depth: 2, Isolated: true})
 	out := &collected{}
-	in, err := r.Start(t.Context(), containers.Launch{Replica: 1, Model: workertest.Model, Dir: modelDir, Image: image + ":" + tag, Env: launch.Env, Stdout: out, Stderr: out,
-		Limits: containers.Limits{MemoryBytes: 512 << 20}})
+	l := containers.Launch{Replica: 1, Model: workertest.Model, Dir: modelDir, Image: image + ":" + g.tag, Env: launch.Env, Stdout: out, Stderr: out,
+		Limits: containers.Limits{MemoryBytes: 512 << 20}}
+	if change != nil {
+		change(&l)
+	}
+	in, err := g.r.Start(t.Context(), l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,12 +132,6 @@ func end(t *testing.T, s *workertest.Session, in containers.Instance) {
 
 // A model directory with a model.py that computes with numpy and reads a file beside it.
 func TestPython(t *testing.T) {
-	dir, err := os.MkdirTemp("/tmp", "xebec-model")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	os.Chmod(dir, 0o755)
 	const model = `
 import numpy as np, xebec, xebec._ring
 from xebec._link import ring_module
@@ -126,13 +139,9 @@ weights = np.loadtxt("weights.txt", dtype=np.float32)
 print("ring:", ring_module() is not None)
 xebec.serve(lambda batch: batch @ weights)
 `
-	for name, text := range map[string]string{"model.py": model, "weights.txt": "1 2 3\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := modelDir(t, map[string]string{"model.py": model, "weights.txt": "1 2 3\n"})
 	sig := api.Signature{Inputs: []api.TensorSpec{workertest.Spec("x", api.Float32, 3)}, Outputs: []api.TensorSpec{workertest.Spec("y", api.Float32)}}
-	s, in, out := serve(t, "xebec-python", dir, sig)
+	s, in, out := newRig(t).start("xebec-python", dir, sig, nil)
 	b := s.Send([]api.Value{{Data: floats(1, 1, 1)}}, []api.Value{{Data: floats(0.5, 0, 2)}})
 	s.WantOK(b)
 	for i, want := range []float32{6, 6.5} {
@@ -146,10 +155,144 @@ xebec.serve(lambda batch: batch @ weights)
 	}
 }
 
+// modelDir makes a model's directory that every user may read.
+func modelDir(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "xebec-model")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	os.Chmod(dir, 0o755)
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// awaitWaiting waits until so many containers wait with imported modules.
+func (g *rig) awaitWaiting(n int) (pids []int) {
+	g.t.Helper()
+	deadline, tick := time.After(2*time.Minute), time.NewTicker(20*time.Millisecond)
+	defer tick.Stop()
+	for {
+		if pids = g.r.Zygotes(); len(pids) == n {
+			return pids
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			g.t.Fatalf("%d containers wait, expected %d", len(pids), n)
+		}
+	}
+}
+
+// A container imports the modules of preload and waits. It becomes the next replica, with its own arguments, environment and limits, and
+// its exit; then another one waits. A launch that finds none starts as ever. When the model is not announced any more, none waits.
+func TestWarm(t *testing.T) {
+	const model = `
+import sys
+there = "numpy" in sys.modules
+import os, xebec
+print("preloaded:", there, "argv:", sys.argv, "cwd:", os.getcwd(), "first:", sys.path[0], "main:", __name__, "key:", os.environ["KEY"], "early:", os.environ["EARLY"])
+def predict(batch):
+    if batch[0] == b"hog":
+        b"x" * (1 << 30)
+    return [os.environ["KEY"].encode() + b" %d" % os.getpid() for _ in batch]
+xebec.serve(predict)
+`
+	g := newRig(t)
+	dir := modelDir(t, map[string]string{"model.py": model})
+	sig := api.Signature{Inputs: []api.TensorSpec{workertest.Spec("input", api.Bytes)}, Outputs: []api.TensorSpec{workertest.Spec("output", api.Bytes)}}
+	preload := func(key string) func(l *containers.Launch) {
+		return func(l *containers.Launch) {
+			l.Preload, l.Secret = []string{"numpy"}, []string{"KEY"}
+			l.Env = append(l.Env, "EARLY=bird")
+			if key != "" {
+				l.Env = append(l.Env, "KEY="+key)
+			}
+		}
+	}
+	announced := containers.Launch{Model: workertest.Model, Dir: dir, Image: "xebec-python:" + g.tag, Limits: containers.Limits{MemoryBytes: 512 << 20}}
+	preload("")(&announced)
+	g.r.Preload([]containers.Launch{announced})
+	first := g.awaitWaiting(1)[0]
+
+	s, in, out := g.start("xebec-python", dir, sig, preload("one"))
+	if n := len(g.r.Zygotes()); n != 0 {
+		t.Errorf("%d containers wait while a replica runs", n)
+	}
+	s.WantTexts(s.Send(workertest.Texts("x")...), "one "+pidInside(t, first))
+	want := "preloaded: True argv: ['model.py'] cwd: /model first: /model main: __main__ key: one early: bird"
+	if !strings.Contains(out.String(), want) {
+		t.Errorf("the replica printed %q, expected %q", out, want)
+	}
+	// Another replica of the model beside it finds no container.
+	other, otherIn, otherOut := g.start("xebec-python", dir, sig, preload("two"))
+	if !strings.Contains(otherOut.String(), "preloaded: False") || strings.Contains(otherOut.String(), "does not start from") {
+		t.Errorf("the replica beside it printed %q", otherOut)
+	}
+	end(t, other, otherIn)
+	end(t, s, in)
+
+	// The limits are the replica's: it ends for memory like any other.
+	g.awaitWaiting(1)
+	s, in, _ = g.start("xebec-python", dir, sig, preload("three"))
+	s.Send(workertest.Texts("hog")...)
+	select {
+	case <-in.Exited():
+	case <-time.After(2 * time.Minute):
+		t.Fatal("the replica has not ended")
+	}
+	if exit := in.Exit(); exit.Cause != containers.OutOfMemory {
+		t.Errorf("a replica beyond its limit: %+v", exit)
+	}
+	s.End()
+	g.awaitWaiting(1)
+	g.r.Preload(nil)
+	g.awaitWaiting(0)
+}
+
+// pidInside is a process's id in its container.
+func pidInside(t *testing.T, pid int) string {
+	t.Helper()
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			all := strings.Fields(ids)
+			return all[len(all)-1]
+		}
+	}
+	t.Fatalf("%s", status)
+	return ""
+}
+
+// What cannot wait is said in the log of the replica, which starts as ever.
+func TestWarmFails(t *testing.T) {
+	g := newRig(t)
+	dir := modelDir(t, map[string]string{"model.py": "import xebec\nxebec.serve(lambda batch: batch)\n"})
+	sig := api.Signature{Inputs: []api.TensorSpec{workertest.Spec("input", api.Bytes)}, Outputs: []api.TensorSpec{workertest.Spec("output", api.Bytes)}}
+	preload := func(l *containers.Launch) { l.Preload = []string{"no_such_module"} }
+	announced := containers.Launch{Model: workertest.Model, Dir: dir, Image: "xebec-python:" + g.tag, Limits: containers.Limits{MemoryBytes: 512 << 20}}
+	preload(&announced)
+	g.r.Preload([]containers.Launch{announced})
+	s, in, out := g.start("xebec-python", dir, sig, preload)
+	s.WantTexts(s.Send(workertest.Texts("x")...), "x")
+	if text := out.String(); !strings.Contains(text, "does not start from a container that waits") || !strings.Contains(text, "No module named 'no_such_module'") {
+		t.Errorf("the replica's log is %q", text)
+	}
+	end(t, s, in)
+}
+
 // A compiled model that is alone in its image.
 func TestEcho(t *testing.T) {
 	sig := api.Signature{Inputs: []api.TensorSpec{workertest.Spec("input", api.Bytes)}, Outputs: []api.TensorSpec{workertest.Spec("output", api.Bytes)}}
-	s, in, _ := serve(t, "xebec-echo", "", sig)
+	s, in, _ := newRig(t).start("xebec-echo", "", sig, nil)
 	s.WantTexts(s.Send(workertest.Texts("alone", "in its image")...), "ALONE", "IN ITS IMAGE")
 	end(t, s, in)
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/xebec-serving/xebec/containers"
@@ -51,7 +52,7 @@ func newRuntime(cfg Config, dir dataDir, sockets string, log *zap.Logger) (conta
 		return nil, errors.Join(errors.New("--allow-build: building packages runs their code with the network, and the admin port asks for no token: start the gateway with --admin-token-file"), processes.Close())
 	}
 	environments := venv.New(venv.Config{Dir: dir.environments(), Python: cfg.Python, Binding: python.Source(), AllowBuild: cfg.AllowBuild, Environ: os.Environ()}, processes)
-	images, err := docker.New(docker.Config{Host: cfg.Docker, Owner: owner, MemoryBytes: memory, Logger: log})
+	images, err := docker.New(docker.Config{Host: cfg.Docker, Owner: owner, MemoryBytes: memory, Sockets: filepath.Join(sockets, "w"), Logger: log})
 	if err != nil {
 		return nil, errors.Join(err, environments.Close())
 	}

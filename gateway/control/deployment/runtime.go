@@ -125,6 +125,9 @@ func (h *Host) preloadKind(spec *api.ModelSpec) string {
 	if ownPython(spec) && containers.HasRequirements(spec.Dir) { // and so an environment that others need not have
 		owner = append(owner, spec.Dir)
 	}
+	if spec.Run.Image != "" { // a container waits for the next replica of one version
+		return fmt.Sprintf("%v %q %v", spec.ID(), [][]string{{spec.Run.Image}, h.command(spec), spec.Preload, env}, limitsOf(spec))
+	}
 	return fmt.Sprintf("%q %v", [][]string{h.command(spec)[:1], spec.Preload, env, owner}, isolation)
 }
 

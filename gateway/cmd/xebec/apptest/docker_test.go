@@ -1,6 +1,7 @@
 package apptest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -22,6 +23,7 @@ func TestContainers(t *testing.T) {
 		{"Calls", containersCall},
 		{"CallsInACycle", containersCallInACycle},
 		{"SleepAndWake", containersSleep},
+		{"WaitAndWake", containersWait},
 		{"RollBetweenProcessAndContainer", rollIntoContainer},
 		{"WhatCannotServe", imagesThatCannotServe},
 		{"ImageAppears", imageAppears},
@@ -164,6 +166,60 @@ func containersSleep(t *testing.T, e *engine) {
 	if c := g.model("m").Capacity.ColdStarts; c == nil || c.Count != 2 {
 		t.Errorf("the model counts cold starts as %+v: expected 2", c)
 	}
+}
+
+// Of a sleeping model with preload one container waits that has imported the modules, and describe gateway counts it. It becomes the replica that
+// a query wakes. When that sleeps another one waits, and none when the model is gone.
+func containersWait(t *testing.T, e *engine) {
+	tag := needImages(t)
+	dir := openDir(t)
+	writeFile(t, dir, "model.py", `
+import sys
+there = "numpy" in sys.modules
+import os, xebec
+xebec.serve(lambda batch: [f"{there} {os.environ['KEY']} {len(open('model.py').readlines())}" for _ in batch])
+`)
+	g := e.serve(t, "--config", manifest(t, fmt.Sprintf(`
+---
+kind: Model
+name: m
+version: "1"
+dir: %s
+inputs:  [{name: input, dtype: bytes, shape: []}]
+outputs: [{name: output, dtype: bytes, shape: []}]
+run: {image: "xebec-python:%s", env: {KEY: value}}
+preload: [numpy]
+limits: {memory: 512MiB}
+cache: off
+replicas: {min: 0, max: 1, idle: 1s}
+`, dir, tag), function("f", "m", "slo: 1s", "cold_start: 60s")))
+	waits := func() string {
+		e.awaitContainers(g, "m", 1)
+		g.awaitModel("m", "the model to sleep", func(m api.ModelStatus) bool { return m.State == api.ModelIdle && len(m.Replicas) == 0 })
+		g.await("a container that waits", func(context.Context) (bool, string) {
+			out := g.must("describe", "gateway")
+			return strings.Contains(out, "Zygotes:"), out
+		})
+		return e.containers(t, g, "m")[0]
+	}
+	var last string
+	for range 2 {
+		name := waits()
+		if !strings.HasPrefix(name, "xebec-m-1-warm-") || name == last {
+			t.Errorf("the container %s waits after %s", name, last)
+		}
+		last = name
+		if a := g.raw("f", "x"); !a.predicted() || a.text() != "True value 5" {
+			t.Errorf("the query that wakes the model is answered by %v", a)
+		}
+	}
+	waits()
+	if c := g.model("m").Capacity.ColdStarts; c == nil || c.Count != 2 {
+		t.Errorf("the model counts cold starts as %+v: expected 2", c)
+	}
+	g.must("delete", "function", "f")
+	g.must("delete", "model", "m")
+	e.awaitContainers(g, "m", 0)
 }
 
 // A version in a container replaces one in a process, and is rolled back to it, under load. No query fails.

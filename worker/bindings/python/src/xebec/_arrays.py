@@ -22,7 +22,6 @@ warnings.filterwarnings("ignore", message="The given NumPy array is not writ", c
 # ndarray(shape, dtype, buffer, offset) is one call, in half the time of frombuffer and reshape. It keeps the mapping
 # alive by a reference but does not count as an exported buffer, so mappings are never closed, only released.
 _ndarray = np.ndarray
-_is_masked: Any = np.ma.is_masked  # numpy 1.26 has no types for it
 
 
 def dtype_of(name: str) -> Any:
@@ -34,6 +33,11 @@ def dtype_of(name: str) -> Any:
     except ImportError as e:
         raise ImportError("bfloat16 tensors need ml_dtypes in the model's environment: pip install ml_dtypes") from e
     return np.dtype(ml_dtypes.bfloat16)
+
+
+def _is_masked(value: Any) -> bool:
+    masked: Any = np.ma  # numpy 1.26 has no types for its functions
+    return bool(masked.is_masked(value))
 
 
 def castable(what: str, value: Any, dtype: Any, noun: str) -> Any:
