@@ -129,7 +129,9 @@ func TestErrors(t *testing.T) {
 		{"completions", `{"model":"upper","prompt":"fail"}`, 502, "the model failed", "server_error"},
 	} {
 		a := w.post("/v1/"+c.path, c.body)
-		var e struct{ Error struct{ Message, Type, Code string } }
+		var e struct {
+			Error struct{ Message, Type, Code string }
+		}
 		if err := json.Unmarshal(a.Body, &e); err != nil || a.Status != c.status || !strings.Contains(e.Error.Message, c.want) || e.Error.Type != c.kind || e.Error.Code == "" {
 			t.Errorf("%s %s is answered %d %s (%v), want %d, %q, %s", c.path, c.body, a.Status, a.Body, err, c.status, c.want, c.kind)
 		}
