@@ -41,7 +41,7 @@ func TestGenerateRequests(t *testing.T) {
 		{prompt, `[]`, `body: expected an object, found an array (byte 0)`},
 	} {
 		q, inputs, err := generateFrom(c.sig, c.body)
-		got := ""
+		var got string
 		if err != nil {
 			got = err.Error()
 		} else {
