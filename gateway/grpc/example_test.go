@@ -29,5 +29,5 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(p.QueryId, p.Default, p.Confidence, p.Outputs[0].Data)
+	fmt.Println(p.QueryId, p.Default, p.Confidence, len(p.Outputs))
 }

@@ -118,7 +118,7 @@ func New(cfg Config) *Server {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.MaxRecvMsgSize(l.MessageBytes), grpc.MaxHeaderListSize(uint32(l.HeaderBytes)), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.InitialWindowSize(windowBytes), grpc.SharedWriteBuffer(true), grpc.NumStreamWorkers(workers), grpc.InTapHandle(tapHandle),
+		grpc.InitialWindowSize(windowBytes), grpc.NumStreamWorkers(workers), grpc.InTapHandle(tapHandle),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTimeout, Time: pingAfter, Timeout: pingTimeout}),
 	}

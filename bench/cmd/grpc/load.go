@@ -45,7 +45,7 @@ func askOnce(ctx context.Context, addr string, request []byte) (answer []byte, e
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	err = c.Invoke(ctx, modelInfer, &request, &answer)

@@ -145,7 +145,7 @@ func (m *Meter) data(id uint32, b []byte) {
 		return
 	}
 	for len(b) > 0 {
-		n := 0
+		var n int
 		if s.n < messageHead {
 			n = copy(s.head[s.n:], b)
 			if s.n += n; s.n == messageHead {

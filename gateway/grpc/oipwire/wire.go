@@ -68,21 +68,6 @@ func varint(m []byte) (v uint64, rest []byte, ok bool) {
 	return v, m[n:], true
 }
 
-// each calls take with the fields of a message.
-func each(m []byte, where string, take func(f *field) error) error {
-	for len(m) > 0 {
-		f, rest, ok := next(m)
-		if !ok {
-			return malformed(where)
-		}
-		if err := take(&f); err != nil {
-			return err
-		}
-		m = rest
-	}
-	return nil
-}
-
 func malformed(where string) error {
 	return api.Errorf(api.InvalidArgument, "%s: the message is truncated or is no protocol buffer", where)
 }
