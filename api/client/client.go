@@ -180,11 +180,11 @@ func (c *Client) PredictRaw(ctx context.Context, function string, input []byte, 
 	r.body = input
 	r.header.Set("Content-Type", octets)
 	r.header.Set("Accept", octets)
-	answer, body, err := c.read(ctx, r)
+	header, body, err := c.read(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return rawPrediction(answer.Header, body)
+	return rawPrediction(header, body)
 }
 
 func rawPrediction(h http.Header, body []byte) (*Prediction, error) {

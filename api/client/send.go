@@ -115,7 +115,7 @@ func newRequest(function, action string, body any, context string) (*request, er
 }
 
 // read sends a request and reads the whole answer.
-func (c *Client) read(ctx context.Context, r *request) (*http.Response, []byte, error) {
+func (c *Client) read(ctx context.Context, r *request) (http.Header, []byte, error) {
 	answer, err := c.send(ctx, r)
 	if err != nil {
 		return nil, nil, err
@@ -125,7 +125,7 @@ func (c *Client) read(ctx context.Context, r *request) (*http.Response, []byte, 
 	if err != nil {
 		return nil, nil, connectionError(ctx, err)
 	}
-	return answer, body, nil
+	return answer.Header, body, nil
 }
 
 func readAll(r io.Reader) ([]byte, error) {

@@ -42,7 +42,7 @@ func (c *Client) Stream(ctx context.Context, function string, input any, call *C
 		return nil, err
 	}
 	r.header.Set("Accept", "application/jsonl")
-	answer, err := c.send(ctx, r)
+	answer, err := c.send(ctx, r) //nolint:bodyclose // the stream closes it
 	if err != nil {
 		return nil, err
 	}
