@@ -12,11 +12,10 @@ import (
 
 // copier is the sink that makes a copy of a tree.
 type copier struct {
-	root  string
-	left  int64 // bytes that it may still write
-	bytes int64
-	dirs  []string // paths, outer ones first
-	buf   []byte
+	root string
+	left int64    // bytes that it may still write
+	dirs []string // paths, outer ones first
+	buf  []byte
 }
 
 var errTooLarge = errors.New("the directory is larger than the limit of snapshots")

@@ -274,7 +274,7 @@ func (r *reader) file(dir *os.File, base, name string) error {
 		if err := again(func() error { return unix.Fstatat(int(dir.Fd()), base, &st, unix.AT_SYMLINK_NOFOLLOW) }); err != nil {
 			return r.errorf(name, "%w", err)
 		}
-		r.tree.Entries = append(r.tree.Entries, Entry{Name: name, Kind: kindOf(uint32(st.Mode)), Size: st.Size})
+		r.tree.Entries = append(r.tree.Entries, Entry{Name: name, Kind: kindOf(st.Mode), Size: st.Size})
 		r.tree.Bytes += st.Size
 		return nil
 	}

@@ -84,7 +84,7 @@ func (s *Store) take(ctx context.Context, tmp string, stream io.Reader) (*Tree, 
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	if err := unpack(ctx, root, stream, s.cfg.LimitBytes); err != nil {
 		return nil, err
 	}

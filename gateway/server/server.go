@@ -285,7 +285,7 @@ func (s *Server) makeControl(workDir string) {
 	s.declared = declarations.New(declarations.Config{
 		Catalog: s.catalog, Functions: s.functions, Host: s.host, Capacity: s.capacity, Store: s.store,
 		Watch: cfg.Models, WatchEvery: cfg.ModelsEvery, Identity: fmt.Sprintf("%s, process %d, %s", hostname, os.Getpid(), s.Admin()),
-		Started: s.started, Life: s.life, Serving: s.serving.Load, Log: s.log,
+		Started: s.started, Life: s.life, Background: s.inBackground, Serving: s.serving.Load, Log: s.log,
 		ManyModels: func(n int) {
 			if cfg.ReleaseMemory && !s.serving.Load() {
 				compactBefore(n)

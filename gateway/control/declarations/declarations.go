@@ -34,6 +34,8 @@ type Config struct {
 	Started  time.Time
 	// Life ends when the gateway begins to stop.
 	Life context.Context
+	// Background runs work that the end of the gateway waits for. Nil: digests that are taken at a first start are not stored.
+	Background func(func())
 	// Serving reports whether the ports are open. Before that, models that cannot run here are accepted with a warning.
 	Serving func() bool
 	// ManyModels is called before so many models are made of what a parser has read.
@@ -60,8 +62,6 @@ type Declarations struct {
 	problems  map[state.ObjectKey]string        // objects of the store that are not in force, and why
 	displaced map[state.ObjectKey]api.ModelSpec // models of the store that whyDisplaced keeps out
 	edited    map[api.ModelID]string            // versions of which --config has other files, and how they differ
-
-	background func(func()) // set by Run; what it runs is waited for at the end
 
 	rolledOut, retreated atomic.Uint64
 }

@@ -165,10 +165,10 @@ func (d *Declarations) keepBytes(set *manifest.Set) {
 
 // Digested stores the digest of a version that was declared before versions had one. It does not block.
 func (d *Declarations) Digested(id api.ModelID, digest string) {
-	if d.background == nil {
-		return // nothing runs yet: the next first start takes it again
+	if d.cfg.Background == nil {
+		return
 	}
-	d.background(func() {
+	d.cfg.Background(func() {
 		ctx := api.WithCaller(d.cfg.Life, api.Caller{Name: "digest"})
 		_, err := d.change(ctx, false, func(s *versions.State) (*edit, error) {
 			e := &edit{install: func(*versions.State) error { return nil }}

@@ -68,7 +68,6 @@ func (d *Declarations) Begin(ctx context.Context, set *manifest.Set) error {
 // Run watches directories, reads the store if others write to it, and ends roll-outs, until ctx ends. It returns at once;
 // background runs what the end of the gateway waits for.
 func (d *Declarations) Run(ctx context.Context, background func(func())) {
-	d.background = background
 	d.watch(ctx)
 	background(func() { d.superviseRollouts(ctx) })
 	if d.shared() {
