@@ -4,14 +4,19 @@
     python model.py model.pt --describe    prints its inputs and outputs as JSON; `xebec deploy model.pt` runs this
 
 The first dimension of every input and output is the batch. A TorchScript program does not say the shapes of its inputs:
---input says them. Neither it nor an exported program is unpickled. A module that torch.save has pickled is loaded with
+--input says them. Nothing but tensors is unpickled of it and of an exported program. A module that torch.save has pickled is loaded with
 --allow-pickle only, because that runs whatever code its writer put in.
 """
 
 import argparse
 import inspect
 import json
+import os
 import sys
+
+if "--allow-pickle" not in sys.argv:
+    # torch.export.load unpickles what an archive says is a pickle; this makes every load one of tensors alone.
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
 
 
 def missing(e, *requirements):
