@@ -52,13 +52,13 @@ func TestRepositoryIndex(t *testing.T) {
 		s.models = append(s.models, api.ModelStatus{Spec: api.ModelSpec{Name: "m", Version: version}, State: state, Version: api.VersionStatus{Phase: phase, Reason: reason}})
 	}
 	status("1", api.PhaseAvailable, api.ModelReady, "")
-	status("2", api.PhaseLoading, api.ModelStarting, "its replicas start")
+	status("2", api.PhaseLoading, api.ModelStarting, "exit status 1: /secret/path")
 	status("3", api.PhaseDeclared, api.ModelIdle, "")
 	status("10", api.PhaseDraining, api.ModelStopping, "")
 	const ready = `{"name":"d","version":"","state":"READY","reason":""},{"name":"f","version":"","state":"READY","reason":""},{"name":"m","version":"","state":"READY","reason":""},` +
 		`{"name":"m","version":"1","state":"READY","reason":""}`
 	f.want("POST", "/v2/repository/index", ``, 200, `[`+ready+`,{"name":"m","version":"2","state":"LOADING","reason":"its replicas start"},`+
-		`{"name":"m","version":"3","state":"UNAVAILABLE","reason":"unloaded"},{"name":"m","version":"10","state":"UNLOADING","reason":""}]`)
+		`{"name":"m","version":"3","state":"UNAVAILABLE","reason":"unloaded"},{"name":"m","version":"10","state":"UNLOADING","reason":"what it has accepted is answered"}]`)
 	f.want("POST", "/v2/repository/index", `{"ready":true}`, 200, `[`+ready+`]`)
 	f.want("POST", "/v2/repository/index", `{"ready":1}`, 400, `{"error":"ready: expected true or false, found 1 (byte 9)","code":"invalid_argument"}`)
 }

@@ -83,7 +83,8 @@ const (
 	stateUnavailable = "UNAVAILABLE"
 )
 
-// indexState maps a version's phase. One that sleeps is ready: a query wakes it.
+// indexState maps a version's phase. One that sleeps is ready: a query wakes it. The reason is ours: that of the version may have paths and words of
+// its program, which are for operators.
 func indexState(m *api.ModelStatus) (state, reason string) {
 	switch m.Version.Phase {
 	case api.PhaseAvailable:
@@ -91,15 +92,19 @@ func indexState(m *api.ModelStatus) (state, reason string) {
 		case api.ModelReady, api.ModelDegraded, api.ModelIdle:
 			return stateReady, ""
 		case api.ModelStarting:
-			return stateLoading, m.Version.Reason
+			return stateLoading, "its replicas start"
 		}
-		return stateUnavailable, cmp.Or(m.Version.Reason, string(m.State))
-	case api.PhaseLoading, api.PhaseValidating:
-		return stateLoading, m.Version.Reason
+		return stateUnavailable, "it has no replica that is ready"
+	case api.PhaseLoading:
+		return stateLoading, "its replicas start"
+	case api.PhaseValidating:
+		return stateLoading, "it is validated"
 	case api.PhaseDraining:
-		return stateUnloading, m.Version.Reason
+		return stateUnloading, "what it has accepted is answered"
+	case api.PhaseRejected:
+		return stateUnavailable, "it was rejected"
 	}
-	return stateUnavailable, cmp.Or(m.Version.Reason, "unloaded")
+	return stateUnavailable, "unloaded"
 }
 
 // readIndex reads the body of an index request, which may be empty.
