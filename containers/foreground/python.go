@@ -93,7 +93,6 @@ func (r *Runtime) startHost(ctx context.Context, wanted []string, l containers.L
 		return nil, err
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "python host"), os.NewFile(uintptr(pair[1]), "control")
-	defer theirs.Close()
 	h := &pythonHost{purpose: wanted, conn: ours, replies: make(chan message, 1), exits: make(chan containers.Exit, 1)}
 	script := l.Command[1]
 	if script == "-m" {
@@ -102,7 +101,9 @@ func (r *Runtime) startHost(ctx context.Context, wanted []string, l containers.L
 	h.cmd = exec.Command(wanted[0], slices.Concat([]string{"-u", "-m", "xebec._dev", l.Dir, script}, l.Preload)...)
 	h.cmd.Dir, h.cmd.Env, h.cmd.ExtraFiles = l.Dir, env, []*os.File{theirs}
 	h.cmd.Stdin, h.cmd.Stdout, h.cmd.Stderr = r.cfg.Stdin, r.cfg.Stdout, r.cfg.Stderr
-	if err := h.cmd.Start(); err != nil {
+	err = h.cmd.Start()
+	theirs.Close() // so that the end of the host is seen
+	if err != nil {
 		ours.Close()
 		return nil, err
 	}

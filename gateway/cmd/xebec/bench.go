@@ -63,7 +63,7 @@ func (c *cli) newBench(ctx context.Context, dir string, o benchOptions) (*bench,
 		Stdin: file(c.in), Stdout: file(o.stdout), Stderr: file(c.err), Environ: os.Environ(), Once: o.once, Say: b.say,
 	})
 	b.gateway = server.New(server.Config{
-		Version: buildVersion().Version, Listen: o.listen, Admin: server.NoPort, Python: o.python, Logger: log, Runtime: b.runtime, DrainTimeout: benchDrain,
+		Version: buildVersion().Version, Listen: o.listen, Admin: server.NoPort, Python: o.python, Logger: log, Runtime: b.runtime, LiveModels: true, DrainTimeout: benchDrain,
 		Backoff: containers.Backoff{First: time.Millisecond, Max: time.Millisecond},
 	})
 	if err := b.gateway.Start(ctx); err != nil {
