@@ -254,7 +254,7 @@ func (r *Runtime) wait(ctx context.Context, key string, p *warmPlace, w *warm) {
 	failed := func(err error, healthy time.Duration) {
 		r.warmth.mu.Lock()
 		defer r.warmth.mu.Unlock()
-		if p.waiting != w {
+		if p.waiting != w || r.starting.Err() != nil {
 			return // a launch has taken it, or it is not needed
 		}
 		var delay time.Duration
