@@ -109,3 +109,38 @@ func TestSleepingVersionThatCannotWake(t *testing.T) {
 	m.awaitServing("m@2") // although no query goes to it
 	m.await("version 2 to answer again", versionServes(m.gateway, "m", "m@2"))
 }
+
+// Of applied versions the serving one is awake and the one before it is kept asleep, whatever its `min`. It answers who names
+// it, and takes over when the serving version cannot start any more.
+func TestAppliedVersionsKeepOneSpare(t *testing.T) {
+	t.Parallel()
+	const lines = "replicas: {min: 1, max: 1, idle: 300ms}"
+	g := serve(t, "--data-dir", newDir(t))
+	weights := filepath.Join(newDir(t), "weights")
+	writeFile(t, filepath.Dir(weights), "weights", "")
+	three := strings.Replace(testModel("m", nil, lines, uncached), "run: {command: [",
+		`run: {isolation: none, command: [sh, -c, "test -e `+weights+` || exit 7; exec \"$@\"", sh, `, 1)
+	g.apply(testModel("m", nil, lines, uncached), function("f", "m"))
+	g.apply(version(testModel("m", nil, lines, uncached), "2"))
+	g.awaitServing("m@2")
+	g.apply(version(three, "3"))
+	g.awaitServing("m@3")
+	g.awaitNoProcess("m@2")
+	g.awaitVersion("m@1", "it is unloaded", func(m api.ModelStatus) bool { return m.Version.Phase == api.PhaseDeclared && !m.Version.Aspired })
+	g.awaitVersion("m@2", "it sleeps", func(m api.ModelStatus) bool { return m.Version.Phase == api.PhaseAvailable && m.ReadyReplicas() == 0 })
+	if a := g.json("/v2/models/m/versions/2/infer", `{"inputs":[{"name":"input","datatype":"BYTES","shape":[1],"data":["hello"]}]}`); a.Status != 200 {
+		t.Errorf("the spare answers %v", a)
+	}
+	if err := os.Remove(weights); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range g.workersOf("m@3") {
+		kill(t, p.pid)
+	}
+	if a := g.raw("f", "hello", "Xebec-Slo-Ms", patient); !a.predicted() || a.Models[0] != "m@2" {
+		t.Errorf("after the death of version 3 f answers %v", a)
+	}
+	writeFile(t, filepath.Dir(weights), "weights", "")
+	g.awaitServing("m@3")
+	g.awaitNoProcess("m@2")
+}
