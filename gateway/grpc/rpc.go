@@ -70,7 +70,8 @@ func (c *rpc) texts(name, version []byte) (string, string) {
 // wayBack is the part of a call's deadline that is kept for the answer's way to the caller: a tenth, at most 5 ms.
 func wayBack(left time.Duration) time.Duration { return min(left/10, 5*time.Millisecond) }
 
-// prepare sets the options of metadata, the deadline and the identity. micros is the deadline of a parameter of the protocol; 0: there is none. The call must have been addressed.
+// prepare sets the options of metadata, and the deadline. micros is the deadline of a parameter of the protocol; 0: there is none. The call must have
+// been addressed.
 func (c *rpc) prepare(ctx context.Context, m *metaData, micros int64) error {
 	if m != nil {
 		if err := c.options.Headers(m); err != nil {
@@ -98,7 +99,6 @@ func (c *rpc) prepare(ctx context.Context, m *metaData, micros int64) error {
 	if within > 0 {
 		c.Within(within)
 	}
-	m.identify(&c.Identity)
 	return c.options.Apply(&c.Request)
 }
 
