@@ -410,8 +410,8 @@ def run(argv: list[str]) -> None:
     main.__dict__.update(__builtins__=builtins, __annotations__={})
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[:] = [sys.executable, *argv]
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(line_buffering=True)  # PYTHONUNBUFFERED, which the gateway sets, is read when an interpreter starts
+    if os.environ.get("PYTHONUNBUFFERED") and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)  # an interpreter reads the variable only when it starts
     try:
         _run(argv, main)
     except BaseException:
