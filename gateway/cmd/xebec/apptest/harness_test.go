@@ -173,6 +173,9 @@ func launch(t *testing.T, dir string, args ...string) *gateway {
 // launchWith is launch with additional environment variables.
 func launchWith(t *testing.T, dir string, env []string, args ...string) *gateway {
 	t.Helper()
+	if !slices.Contains(args, "--grpc-listen") { // its default port belongs to one gateway at a time
+		args = append(args, "--grpc-listen", "off")
+	}
 	cmd := exec.Command(programs.xebec, append([]string{"serve"}, args...)...)
 	cmd.Env = env
 	return launchCommand(t, dir, cmd)
