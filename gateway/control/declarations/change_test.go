@@ -155,6 +155,29 @@ func TestTheHistoryHasTheRulesThatAreDeletedWithTheModel(t *testing.T) {
 	t.Errorf("the history has %+v", events)
 }
 
+// A rollback does not go back to what served before in the life of a deleted model of the same name.
+func TestARollbackKnowsNothingOfADeletedModel(t *testing.T) {
+	b := begun(t, Config{})
+	ctx := context.Background()
+	all := []string{model, version("2"), version("3")}
+	b.mustApply(all...)
+	for _, v := range []string{"1", "3"} {
+		if _, err := b.Promote(ctx, "m", v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Delete(ctx, api.KindModel, api.ModelID{Name: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	b.mustApply(all...)
+	if _, err := b.Rollback(ctx, "m", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.traffic().Rollback; r == nil || r.From != "3" || r.To != "2" {
+		t.Errorf("the rollback is %+v, want one from 3 to 2", r)
+	}
+}
+
 // The history shows no value of an environment variable.
 func TestTheHistoryMasksTheEnvironment(t *testing.T) {
 	b := begun(t, Config{})

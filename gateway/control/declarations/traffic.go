@@ -82,8 +82,11 @@ func (d *Declarations) servedBefore(ctx context.Context, model string) string {
 	if err != nil {
 		return "" // the next older version is as good a guess
 	}
-	for _, e := range events {
-		if e.Kind == api.KindTraffic && e.Before != "" && e.Version == serving {
+	for _, e := range events { // newest first
+		switch {
+		case e.Kind == api.KindModel && e.Version == serving && e.Action == string(api.Created):
+			return "" // before that, the model may have been another one of the same name
+		case e.Kind == api.KindTraffic && e.Before != "" && e.Version == serving:
 			return e.Before
 		}
 	}
