@@ -124,7 +124,10 @@ func (p *page) traffic(indent int, t *api.TrafficStatus) {
 		p.field(indent, "Verdict", verdict)
 	}
 	if r := spec.Rollback; r != nil {
-		text := fmt.Sprintf("from %s to %s, until a newer version may serve that was not rolled back", r.From, r.To)
+		text := fmt.Sprintf("from %s to %s", r.From, r.To)
+		if spec.Serving == "" { // what is pinned stays
+			text += ", until a newer version may serve that was not rolled back"
+		}
 		if r.Reason != "" {
 			text += ": " + p.c.cell(r.Reason)
 		}
