@@ -71,6 +71,34 @@ func TestWaitIsInterrupted(t *testing.T) {
 	}
 }
 
+// Without a version, the one that serves is waited for. While none does, it is not one that has failed if an older one takes its place.
+func TestTheVersionThatIsWaitedFor(t *testing.T) {
+	version := func(version string, phase api.VersionPhase, state api.ModelState, aspired, serving bool) api.ModelStatus {
+		m := svm(version)
+		m.State, m.Serving, m.Version = state, serving, api.VersionStatus{Phase: phase, Aspired: aspired}
+		return m
+	}
+	serving := version("1", api.PhaseAvailable, api.ModelReady, true, true)
+	old := version("1", api.PhaseDeclared, api.ModelIdle, false, false)
+	loading := version("2", api.PhaseLoading, api.ModelStarting, true, false)
+	failed := version("3", api.PhaseLoading, api.ModelFailed, true, false)
+	rejected := version("4", api.PhaseRejected, api.ModelIdle, true, false)
+	for _, c := range []struct {
+		name   string
+		models []api.ModelStatus
+		want   string
+	}{
+		{"the one that serves", []api.ModelStatus{serving, loading, failed}, "1"},
+		{"one that takes the place of one that failed", []api.ModelStatus{old, loading, failed}, "2"},
+		{"of one that was rejected", []api.ModelStatus{loading, failed, rejected}, "2"},
+		{"none that will serve: the newest", []api.ModelStatus{old, failed}, "3"},
+	} {
+		if got := awaited(c.models); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
 func TestParseBytes(t *testing.T) {
 	for s, want := range map[string]int64{"1": 1, "64KiB": 64 << 10, "64MiB": 64 << 20, "1GiB": 1 << 30} {
 		if got, err := parseBytes(s, 1, math.MaxInt32); err != nil || got != want {

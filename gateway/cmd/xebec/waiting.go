@@ -129,23 +129,34 @@ func (c *cli) isDeleted(ctx context.Context, kind api.Kind, id api.ModelID) (boo
 	return err == nil && id.Version != "" && findVersion(models, id) == nil, err
 }
 
-// modelIsReady reports whether a version may serve and has replicas or sleeps. Without a version it is the one that serves, or where none
-// does the newest one.
+// modelIsReady reports whether a version may serve and has replicas or sleeps. Without a version it is that of [awaited].
 func (c *cli) modelIsReady(ctx context.Context, id api.ModelID, p *progress) (bool, error) {
 	if id.Version == "" {
 		models, err := c.models(ctx, id.Name)
 		if err != nil {
 			return false, err
 		}
-		for i := range models { // sorted by version
-			id.Version = models[i].Spec.Version
-			if models[i].Serving {
-				break
-			}
-		}
+		id.Version = awaited(models)
 	}
 	m, may, err := c.judge(ctx, id, p)
 	return err == nil && may && answersNow(m), err
+}
+
+// awaited is the version of a model that serves. If none does, it is the newest one that is to be loaded and has not failed, because an older
+// version answers in place of one that cannot start; or else the newest one. models are sorted by version.
+func awaited(models []api.ModelStatus) (version string) {
+	hopeful := false
+	for i := range models {
+		m := &models[i]
+		if m.Serving {
+			return m.Spec.Version
+		}
+		hope := m.Version.Aspired && m.Version.Phase != api.PhaseRejected && m.State != api.ModelFailed
+		if hope || !hopeful {
+			version, hopeful = m.Spec.Version, hope
+		}
+	}
+	return version
 }
 
 // answersNow reports whether an available version has its replicas, or gets one when it is asked.
