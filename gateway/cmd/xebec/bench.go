@@ -25,6 +25,8 @@ const (
 	benchDrain = 2 * time.Second
 	// benchPoll is how often a bench looks at its model.
 	benchPoll = 20 * time.Millisecond
+	// triedAgain is when a model that has ended is started again that is run once: long after its end was seen.
+	triedAgain = 10 * time.Second
 )
 
 // bench is a gateway in this process that serves one model directory to its author. The model runs in the directory itself, as a child of
@@ -62,9 +64,13 @@ func (c *cli) newBench(ctx context.Context, dir string, o benchOptions) (*bench,
 	b.runtime = foreground.New(foreground.Config{
 		Stdin: file(c.in), Stdout: file(o.stdout), Stderr: file(c.err), Environ: os.Environ(), Once: o.once, Say: b.say,
 	})
+	again := time.Millisecond
+	if o.once {
+		again = triedAgain
+	}
 	b.gateway = server.New(server.Config{
 		Version: buildVersion().Version, Listen: o.listen, Admin: server.NoPort, Python: o.python, Logger: log, Runtime: b.runtime, LiveModels: true, DrainTimeout: benchDrain,
-		Backoff: containers.Backoff{First: time.Millisecond, Max: time.Millisecond},
+		Backoff: containers.Backoff{First: again, Max: again},
 	})
 	if err := b.gateway.Start(ctx); err != nil {
 		return nil, errors.Join(err, b.runtime.Close())
@@ -79,7 +85,7 @@ func file(stream any) *os.File {
 }
 
 func (b *bench) say(format string, args ...any) {
-	fmt.Fprintf(b.c.err, "xebec: %s\n", b.c.clean(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(b.c.err, "xebec: %s\n", b.c.cleanLines(fmt.Sprintf(format, args...)))
 }
 
 // close ends the model and the gateway.

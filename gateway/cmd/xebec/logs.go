@@ -123,6 +123,15 @@ func (c *cli) clean(s string) string {
 	}, s)
 }
 
+// cleanLines is clean for text of several lines, which stay lines.
+func (c *cli) cleanLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = c.clean(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
 // cell is text for one cell of a table.
 func (c *cli) cell(text string) string {
 	if text == "" {

@@ -123,7 +123,7 @@ func (b *bench) awaitReady(ctx context.Context) error {
 		case r != nil && r.State == api.ReplicaReady:
 			return nil
 		case r != nil && r.LastExit != "":
-			return fmt.Errorf("model %s did not start: %s", b.set.Models[0].Name, b.c.clean(r.LastExit))
+			return fmt.Errorf("model %s did not start: %s", b.set.Models[0].Name, b.c.cleanLines(r.LastExit))
 		}
 		select {
 		case <-tick.C:

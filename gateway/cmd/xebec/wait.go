@@ -129,7 +129,7 @@ func (c *cli) judge(ctx context.Context, id api.ModelID, p *progress) (m *api.Mo
 		if reason == "" {
 			reason = "it did not pass its validation"
 		}
-		return nil, false, errors.New(c.clean(fmt.Sprintf("model %s cannot serve: %s; %q shows the details", id, reason, "xebec describe model "+id.Name)))
+		return nil, false, errors.New(c.cleanLines(fmt.Sprintf("model %s cannot serve: %s; %q shows the details", id, reason, "xebec describe model "+id.Name)))
 	case m.State == api.ModelFailed:
 		return nil, false, c.failure(m)
 	}

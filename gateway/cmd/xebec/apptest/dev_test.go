@@ -65,7 +65,11 @@ func TestTry(t *testing.T) {
 	meanOf(t, dir, "return batch")
 	try().wants(t, "try a model whose outputs do not fit", 1, "", "xebec.BadOutput: ")
 	meanOf(t, dir, "return (")
-	try().wants(t, "try a model with a syntax error", 1, "", "SyntaxError")
+	failed := try()
+	failed.wants(t, "try a model with a syntax error", 1, "", "SyntaxError")
+	if n := strings.Count(failed.err, "SyntaxError"); n != 1 {
+		t.Errorf("a model that cannot be imported is started %d times:\n%s", n, failed.err)
+	}
 	if left := processesOf(dir); len(left) > 0 {
 		t.Errorf("%v have outlived the command", left)
 	}
