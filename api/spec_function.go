@@ -12,9 +12,12 @@ import (
 // FunctionSpec declares what an app calls: a named HTTP endpoint over one or several candidate models.
 type FunctionSpec struct {
 	Name string `json:"name"`
-	// Models are the candidates. "name" means the model's serving version, "name@version" pins a version, "name@label"
+	// Models are the candidates; there may be none if there is a Default, which is then every answer. "name" means the model's serving version, "name@version" pins a version, "name@label"
 	// means the version that has this label in the model's [TrafficSpec].
 	Models []string `json:"models"`
+	// InputType is Clipper's name of the type of the input, one of [InputTypes]: every model must have one input of that type. Empty:
+	// models may have any inputs.
+	InputType string `json:"input_type,omitempty"`
 	// SLO is the latency objective: the longest time that a caller waits for its answer.
 	SLO time.Duration `json:"slo,omitempty" field:"positive"`
 	// Default is the output to answer with if there is no prediction: JSON as callers read it, nil for none. It is kept
@@ -96,6 +99,9 @@ func (f FunctionSpec) Validate() error {
 		e.add("name", "%q is reserved: expected a name other than %s", f.Name, strings.Join(ReservedNames, ", "))
 	}
 	f.validateModels(&e)
+	if f.InputType != "" && !slices.Contains(InputTypes, f.InputType) {
+		e.add("input_type", "%q: expected one of %s", f.InputType, strings.Join(InputTypes, ", "))
+	}
 	if f.SLO <= 0 || f.SLO > MaxSLO {
 		e.add("slo", "%s: expected more than 0 and at most %s", f.SLO, MaxSLO)
 	}
@@ -122,8 +128,8 @@ func (f FunctionSpec) Validate() error {
 
 func (f *FunctionSpec) validateModels(e *FieldErrors) {
 	switch {
-	case len(f.Models) == 0:
-		e.add("models", "is empty: a function has at least one candidate model")
+	case len(f.Models) == 0 && f.Default == nil:
+		e.add("models", "is empty: a function has at least one candidate model, or a default output that is its answer until it has one")
 	case len(f.Models) > MaxModels:
 		e.add("models", "has %d candidates: expected at most %d", len(f.Models), MaxModels)
 		return
@@ -144,6 +150,9 @@ func (f *FunctionSpec) validateShadow(e *FieldErrors) {
 	if len(f.Shadow) > MaxShadow {
 		e.add("shadow", "has %d models: expected at most %d", len(f.Shadow), MaxShadow)
 		return
+	}
+	if len(f.Shadow) > 0 && len(f.Models) == 0 {
+		e.add("shadow", "needs models, with whose answers those of the shadows are compared")
 	}
 	for _, ref := range slices.Sorted(maps.Keys(f.Shadow)) {
 		if _, err := ParseModelRef(ref); err != nil {
@@ -184,6 +193,9 @@ func (f *FunctionSpec) CheckModel(m *ModelSpec) error {
 	var e FieldErrors
 	if m.Batching.Hold >= f.SLO {
 		e.add("slo", "%s is not more than batching.hold of model %s, %s: every answer could be late", f.SLO, m.ID(), m.Batching.Hold)
+	}
+	if takes := InputTypeOf(m.Inputs); f.InputType != "" && takes != f.InputType {
+		e.add("input_type", "model %s does not take one input of type %s: expected %s", m.ID(), f.InputType, describeInputs(m.Inputs, takes))
 	}
 	if f.Label != "" && f.LabelIndex(m.Outputs) == 0 {
 		e.add("label", "model %s has no output %q: expected one of %s", m.ID(), f.Label, outputNames(m.Outputs))

@@ -255,7 +255,7 @@ func TestErrors(t *testing.T) {
 		{"cost in quotes", modelWith(`cost: "3"`), `f.yaml:6:7: cost: "3" is a string: expected a number`},
 		{"cost is a list", modelWith("cost: [1]"), `f.yaml:6:7: cost: is a list: expected a number`},
 		{"cost is null", modelWith("cost:"), `f.yaml:6:6: cost: is null: give it a value or leave it out`},
-		{"cost of a function", functionWith("cost: 1"), `f.yaml:4:1: cost: there is no such field: expected one of kind, name, models, slo, default, policy, loss, label, min_confidence, shadow, weight, budget, cold_start`},
+		{"cost of a function", functionWith("cost: 1"), `f.yaml:4:1: cost: there is no such field: expected one of kind, name, models, input_type, slo, default, policy, loss, label, min_confidence, shadow, weight, budget, cold_start`},
 		{"device is a number", modelWith("device: 0"), `f.yaml:6:9: device: 0 is a number: expected a string`},
 		{"device is a path", modelWith("device: /dev/nvidia0"), `f.yaml:6:9: device: device name "/dev/nvidia0": expected lower-case letters`},
 		{"weight of zero", functionWith("weight: 0"), `f.yaml:4:9: weight: 0: expected more than 0`},

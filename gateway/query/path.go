@@ -100,6 +100,9 @@ func (p *Path) Function(name string) *Function { return p.table.Load().Functions
 func (p *Path) FindFunction(name string) (*Function, error) {
 	fn := p.Function(name)
 	if fn == nil {
+		if u := p.table.Load().Unlinked[name]; u != nil {
+			return nil, api.Errorf(api.NoReplica, "%w", &UnlinkedError{u})
+		}
 		return nil, p.unknown("function", name, ": `xebec get functions` lists those that exist")
 	}
 	return fn, nil

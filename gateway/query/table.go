@@ -17,6 +17,8 @@ import (
 // Table is everything that a request can address. A table is never changed: the composition publishes another one.
 type Table struct {
 	Functions map[string]*Function
+	// Unlinked are the functions without models.
+	Unlinked map[string]*Unlinked
 	// Models maps a name to its serving version, Versions every version by its id; labels are versions there too.
 	Models   map[string]*Model
 	Versions map[api.ModelID]*Model

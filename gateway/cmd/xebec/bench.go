@@ -127,7 +127,10 @@ func loosened(set *manifest.Set) (*manifest.Set, error) {
 	m.Retry = &once
 	loose := &manifest.Set{Models: []api.ModelSpec{m.WithDefaults()}}
 	for _, f := range set.Functions {
-		if id, err := api.ParseModelRef(f.Models[0]); err == nil && len(f.Models) == 1 && id.Name == m.Name {
+		if len(f.Models) != 1 {
+			continue
+		}
+		if id, err := api.ParseModelRef(f.Models[0]); err == nil && id.Name == m.Name {
 			loose.Functions = append(loose.Functions, f)
 		}
 	}

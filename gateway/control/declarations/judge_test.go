@@ -53,6 +53,21 @@ func TestRefusalsNameTheLine(t *testing.T) {
 	}
 }
 
+// A function without models is declared, gets models, and loses them again.
+func TestAFunctionWithoutModels(t *testing.T) {
+	b := begun(t, Config{})
+	for _, text := range []string{
+		"kind: Function\nname: f\ndefault: none\n", model, "kind: Function\nname: f\nmodels: [m]\n", "kind: Function\nname: f\ndefault: none\n",
+	} {
+		if _, err := b.Apply(context.Background(), decoded(t, text), false); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	if changes, err := b.Delete(context.Background(), api.KindModel, api.ModelID{Name: "m"}); err != nil || len(changes) != 1 {
+		t.Errorf("the model cannot be deleted: %v, %v", changes, err)
+	}
+}
+
 // Of several reasons the message names the same one each time, whatever the order of a map.
 func TestARefusalNamesTheFirstLabel(t *testing.T) {
 	labels := map[string]string{}

@@ -113,8 +113,12 @@ func (f *function) declaration() Declared {
 	return Declared{&spec, f.source}
 }
 
-// PolicyOf makes the policy that a function declares. The error has the paths of the function's fields.
+// PolicyOf makes the policy that a function declares. The error has the paths of the function's fields. The policy of a function
+// without models has one candidate: it only shows that the parameters are right.
 func PolicyOf(f *api.FunctionSpec) (selection.Policy, error) {
+	if len(f.Models) == 0 {
+		return selection.New(f.Policy.Name, f.Policy.Params, []string{""})
+	}
 	return selection.New(f.Policy.Name, f.Policy.Params, f.Models)
 }
 
@@ -141,7 +145,12 @@ func (fs *Functions) learn(f *function) error {
 	if err != nil {
 		return err
 	}
-	f.policy, f.learned = p, fs.cfg.Learned.Declare(f.spec.Name, p, f.spec.Models)
+	f.policy, f.learned = p, nil
+	if len(f.spec.Models) == 0 {
+		fs.cfg.Learned.Forget(f.spec.Name)
+	} else {
+		f.learned = fs.cfg.Learned.Declare(f.spec.Name, p, f.spec.Models)
+	}
 	f.lanes = nil // the candidates may have changed
 	if !slices.Equal(f.declared, f.spec.Models) {
 		f.declared, f.losses, f.averages = f.spec.Models, make([]obs.Loss, len(f.spec.Models)), nil

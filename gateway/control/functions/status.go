@@ -38,8 +38,14 @@ func (f *function) status(s *versions.State, contexts int) api.FunctionStatus {
 			}
 		}
 	}
-	st.Policy, st.Shadow = f.policyStatus(s, contexts), f.shadowStatus(s)
+	if f.learned != nil {
+		st.Policy = f.policyStatus(s, contexts)
+	}
+	st.Shadow = f.shadowStatus(s)
 	c := api.Condition{Type: "Ready", Status: api.ConditionFalse, Reason: "NoReplica", Message: "no replica of its model is ready"}
+	if len(f.spec.Models) == 0 {
+		c.Reason, c.Message = "NoModels", "it has no models: every answer is its default output"
+	}
 	for _, ref := range f.spec.Models {
 		v := s.Resolve(ref)
 		if v == nil {
@@ -135,6 +141,10 @@ func (fs *Functions) Read(s *versions.State, out *obs.Snapshot) {
 	defer fs.mu.Unlock()
 	for name, f := range fs.all {
 		sample := obs.FunctionSample{Name: name, Endpoint: f.stats.Read(), Learning: f.learning}
+		if len(f.spec.Models) == 0 {
+			out.Functions = append(out.Functions, sample)
+			continue
+		}
 		if v := s.Resolve(f.spec.Models[0]); v != nil {
 			sample.Model = v.ID().Name
 		}

@@ -19,7 +19,7 @@ func (fs *Functions) Publish(s *versions.State) {
 	t := &query.Table{
 		Functions: make(map[string]*query.Function, len(fs.all)),
 		Models:    make(map[string]*query.Model), Versions: make(map[api.ModelID]*query.Model, s.Len()),
-		Routes: map[string]*query.Route{}, Tees: map[string][]query.Tee{},
+		Unlinked: map[string]*query.Unlinked{}, Routes: map[string]*query.Route{}, Tees: map[string][]query.Tee{},
 	}
 	for id, v := range s.Versions() {
 		t.Versions[id] = v.Model()
@@ -32,6 +32,10 @@ func (fs *Functions) Publish(s *versions.State) {
 	}
 	first := map[*versions.Version][]*driver.Choice{} // choices by the first candidate
 	for name, f := range fs.all {
+		if len(f.spec.Models) == 0 {
+			t.Unlinked[name] = &query.Unlinked{Name: name, Default: f.spec.Default, Stats: f.stats}
+			continue
+		}
 		if fn, v := fs.publish(s, f); fn != nil {
 			t.Functions[name] = fn
 			first[v] = append(first[v], f.choice)

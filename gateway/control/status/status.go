@@ -194,6 +194,9 @@ func (r *Reader) problems() (models []api.ReadinessProblem, functions map[string
 				break
 			}
 		}
+		if len(f.Spec.Models) == 0 {
+			p = nil // its default is all that it has been given
+		}
 		functions[f.Spec.Name] = p
 	}
 	return models, functions

@@ -61,6 +61,10 @@ func (s *service) predict(x dialect.Exchange) {
 	defer c.Request.Abandon()
 	if err := c.address(x); err != nil {
 		c.Drop()
+		if unlinked, ok := errors.AsType[*query.UnlinkedError](err); ok {
+			s.answerUnlinked(x, unlinked.Function)
+			return
+		}
 		dialect.Fail(x, Dialect{}, err)
 		return
 	}
