@@ -1,13 +1,15 @@
 // Package grpc serves gRPC over grpc-go: the Open Inference Protocol (inference.GRPCInferenceService, whose models are functions and models), our own service
-// of functions (xebec.v1.Functions), health and reflection. It is a port of its own beside HTTP, with the same path of queries behind it and the same
-// names, options and facts of answers as the REST dialects, which it takes from package dialect.
+// of functions (xebec.v1.Functions), TensorFlow Serving's (tensorflow.serving.PredictionService and ModelService), health and reflection. It is a port of its
+// own beside HTTP, with the same path of queries behind it and the same names, options and facts of answers as the REST dialects, which it takes from package
+// dialect.
 //
 // # The way of an inference
 //
 // infer.go has ModelInfer. The handler, a goroutine of the library, gets the message as bytes (codec.go), takes it apart where it lies (package oipwire),
 // submits the request together with others that have come in the same turn (gather.go) and waits. The goroutine that ends the last query renders the
 // answer into a buffer of the library's pool, and wakes the handler, which sends it. infer_stream.go has ModelStreamInfer: answers of ordinary models
-// come in the order of the requests, outputs of models that stream come as they are made (flow.go). functions.go has xebec.v1, over generated messages.
+// come in the order of the requests, outputs of models that stream come as they are made (flow.go). functions.go has xebec.v1, over
+// generated messages, and so have serving.go and serving_documents.go TensorFlow Serving's services (package tfwire reads the tensors).
 //
 // # Deadlines
 //

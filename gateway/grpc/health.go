@@ -8,6 +8,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	pb "github.com/xebec-serving/xebec/api/inferencepb"
+	"github.com/xebec-serving/xebec/api/tensorflowpb"
 	"github.com/xebec-serving/xebec/api/xebecpb"
 )
 
@@ -18,7 +19,10 @@ type health struct {
 }
 
 // services are those that are ready when the server is.
-var services = []string{"", pb.GRPCInferenceService_ServiceDesc.ServiceName, xebecpb.Functions_ServiceDesc.ServiceName}
+var services = []string{
+	"", pb.GRPCInferenceService_ServiceDesc.ServiceName, xebecpb.Functions_ServiceDesc.ServiceName,
+	tensorflowpb.PredictionService_ServiceDesc.ServiceName, tensorflowpb.ModelService_ServiceDesc.ServiceName,
+}
 
 func (h *health) status(service string) (healthpb.HealthCheckResponse_ServingStatus, error) {
 	for _, s := range services {

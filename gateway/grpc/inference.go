@@ -271,11 +271,7 @@ func (i *inference) setLoaded(ctx context.Context, repository, model string, par
 			return unsupported(ctx, "parameters.%.63s: clients load models as they are declared: `xebec apply` changes declarations", name)
 		}
 	}
-	authorization := ""
-	if m := metaOf(ctx); m != nil {
-		authorization = string(m.Header("Authorization"))
-	}
-	if err := i.server.cfg.SetLoaded(ctx, authorization, model, loaded); err != nil {
+	if err := i.server.cfg.SetLoaded(ctx, authorizationOf(ctx), model, loaded); err != nil {
 		return fail(ctx, failed(err), nil)
 	}
 	return nil

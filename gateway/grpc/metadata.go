@@ -44,6 +44,14 @@ func (m *metaData) Header(name string) []byte {
 	return nil
 }
 
+// authorizationOf is what a call shows that it may change something; empty: nothing.
+func authorizationOf(ctx context.Context) string {
+	if m := metaOf(ctx); m != nil {
+		return string(m.Header("Authorization"))
+	}
+	return ""
+}
+
 var (
 	processID = func() string {
 		var b [8]byte

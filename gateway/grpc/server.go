@@ -16,6 +16,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	pb "github.com/xebec-serving/xebec/api/inferencepb"
+	"github.com/xebec-serving/xebec/api/tensorflowpb"
 	"github.com/xebec-serving/xebec/api/xebecpb"
 	"github.com/xebec-serving/xebec/gateway/grpc/meter"
 	"github.com/xebec-serving/xebec/gateway/query"
@@ -96,13 +97,14 @@ type Server struct {
 	server *grpc.Server
 	start  time.Time
 
-	calls   sync.Pool // *inferCall
-	asks    sync.Pool // *askCall
-	gather  gather
-	leaving atomic.Bool
-	ending  chan struct{} // closed by Shutdown
-	end     sync.Once
-	live    atomic.Int64 // connections
+	calls    sync.Pool // *inferCall
+	asks     sync.Pool // *askCall
+	servings sync.Pool // *servingCall
+	gather   gather
+	leaving  atomic.Bool
+	ending   chan struct{} // closed by Shutdown
+	end      sync.Once
+	live     atomic.Int64 // connections
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
@@ -113,6 +115,7 @@ func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, start: time.Now(), ending: make(chan struct{}), conns: map[*conn]struct{}{}}
 	s.calls.New = func() any { return s.newInferCall() }
 	s.asks.New = func() any { return s.newAskCall() }
+	s.servings.New = func() any { return s.newServingCall() }
 	s.gather.panicked = s.panicked
 	l := &cfg.Limits
 	options := []grpc.ServerOption{
@@ -132,6 +135,8 @@ func New(cfg Config) *Server {
 	services := guard{s.server, s}
 	services.RegisterService(s.inferenceService(), pb.GRPCInferenceServiceServer(&inference{server: s}))
 	services.RegisterService(&xebecpb.Functions_ServiceDesc, xebecpb.FunctionsServer(&functions{server: s}))
+	tensorflowpb.RegisterPredictionServiceServer(services, &prediction{server: s})
+	tensorflowpb.RegisterModelServiceServer(services, &modelService{server: s})
 	healthpb.RegisterHealthServer(services, &health{server: s})
 	reflection.Register(services)
 	return s

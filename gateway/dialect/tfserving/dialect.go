@@ -68,7 +68,7 @@ type call struct {
 	service *service
 	verb    verb
 	parsed  Request
-	how     reading // of a request to classify or regress
+	how     Reading // of a request to classify or regress
 }
 
 func (s *service) newCall() *call {
@@ -113,7 +113,7 @@ func (s *service) ask(x dialect.Exchange) {
 	}
 	if err := c.AskNamed(name, version); err != nil {
 		c.Drop()
-		dialect.Fail(x, Dialect{}, notFound(err, name, version))
+		dialect.Fail(x, Dialect{}, NotFound(err, name, version))
 		return
 	}
 	if err := c.read(x); err != nil {
@@ -134,8 +134,8 @@ func unknownVerb(do string) error {
 	return api.Errorf(api.NotFound, "no verb %.40q: expected :predict, :classify or :regress", do)
 }
 
-// notFound says what is missing as TensorFlow Serving's clients expect it.
-func notFound(err error, name, version string) error {
+// NotFound says what is missing as TensorFlow Serving's clients expect it.
+func NotFound(err error, name, version string) error {
 	e := dialect.Error(err)
 	if e.Code != api.NotFound {
 		return err
@@ -157,7 +157,12 @@ func (c *call) read(x dialect.Exchange) error {
 	if c.verb == predict {
 		err = c.parsed.Parse(x.Body(), function, inputs, c)
 	} else {
-		if c.how, err = read(c.verb, c.Model().Signature.Outputs); err != nil {
+		if c.verb == regress {
+			c.how, err = ReadNumber(c.Model().Signature.Outputs)
+		} else {
+			c.how, err = ReadClasses(c.Model().Signature.Outputs)
+		}
+		if err != nil {
 			return err
 		}
 		err = c.parsed.ParseExamples(x.Body(), function, inputs, c)

@@ -7,7 +7,7 @@
 // {"b64": "…"} are accepted for both; outputs named *_bytes are {"b64": "…"}, other bytes are strings where they are UTF-8. NaN, Infinity and -Infinity
 // are bare tokens in both directions.
 //
-// classify and regress take examples: objects of features, each a value or a list. A classification has a label and a score for each class; see [Classes].
+// classify and regress take examples: objects of features, each a value or a list. A classification has a label and a score for each class; see [Reading].
 //
 // Functions are models. What a function says beside its outputs (the query's id, confidence, default) is in header fields, since the protocol has no place
 // for it. "parameters" of a request, which KServe has, are options of the call or go to the model.

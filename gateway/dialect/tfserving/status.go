@@ -29,7 +29,7 @@ func (s *service) status(x dialect.Exchange) {
 	name, version, _ := address(x)
 	n, err := s.path.Named(name, version)
 	if err != nil {
-		dialect.Fail(x, Dialect{}, notFound(err, name, version))
+		dialect.Fail(x, Dialect{}, NotFound(err, name, version))
 		return
 	}
 	var a dialect.Answer
@@ -51,7 +51,7 @@ func (s *service) metadata(x dialect.Exchange) {
 	name, version, _ := address(x)
 	n, err := s.path.Named(name, version)
 	if err != nil {
-		dialect.Fail(x, Dialect{}, notFound(err, name, version))
+		dialect.Fail(x, Dialect{}, NotFound(err, name, version))
 		return
 	}
 	var a dialect.Answer
