@@ -58,6 +58,7 @@ var rules = []rule{
 	{"worker/memory/...", []string{"api", "worker"}, false, "it shows that the interfaces of worker need neither the protocol nor shared memory"},
 	{"worker/local/...", []string{"api", "api/busypoll", "shm", "worker", "worker/wire"}, false,
 		"a transport only carries batches: it knows neither how they are formed nor what answers are used for"},
+	{"worker/table", []string{"api", "worker/bindings/go"}, false, "it is a worker: what starts it, and who sends it batches, is beyond the protocol"},
 	{"worker/runtimes", []string{"api"}, false, "it recognises files and holds programs: who runs them, and where, is for others to say"},
 	{"worker/...", []string{"api", "worker", "worker/wire"}, false,
 		"a transport only carries batches: it knows neither how they are formed nor what answers are used for; only worker/local uses shared memory"},

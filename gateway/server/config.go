@@ -61,6 +61,8 @@ type Config struct {
 	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty. A path is
 	// relative to the process's directory, a name without a slash is looked up in PATH.
 	Python string
+	// Program is the path of the program that "xebec" means in commands of models: the one with `xebec table`. Empty: one in PATH.
+	Program string
 	// SnapshotLimitBytes is the largest directory of a version of which a copy is kept in DataDir; 2 GiB when 0, none when negative. A
 	// version without a copy runs from its directory, and does not start when the files in there have changed.
 	SnapshotLimitBytes int64

@@ -63,6 +63,9 @@ func Recognise(name string) (*Found, error) {
 	case isONNX(f, info.Size()):
 		return &Found{Format: "an ONNX graph", Name: "onnx", Beside: externalData(name)}, nil
 	}
+	if strings.EqualFold(filepath.Ext(name), ".csv") { // any text may be one
+		return &Found{Format: "a table (CSV)", Name: Table}, nil
+	}
 	for _, known := range others {
 		if bytes.HasPrefix(head[min(known.at, len(head)):], []byte(known.magic)) || known.suffix != "" && strings.HasSuffix(strings.ToLower(name), known.suffix) {
 			return nil, fmt.Errorf("%s: is %s", name, known.what)
@@ -72,7 +75,7 @@ func Recognise(name string) (*Found, error) {
 }
 
 // Formats lists what Recognise knows.
-const Formats = "an ONNX graph, a model of XGBoost (JSON or UBJSON) or LightGBM (text), a program of PyTorch (TorchScript or torch.export), a pickle or joblib file of an estimator, " +
+const Formats = "an ONNX graph, a model of XGBoost (JSON or UBJSON) or LightGBM (text), a program of PyTorch (TorchScript or torch.export), a pickle or joblib file of an estimator, a table (.csv), " +
 	"or a directory that MLflow, Transformers or Sentence Transformers have saved"
 
 // others are formats that are known and not served.

@@ -10,6 +10,9 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
+// Table is the runtime of tables. It ships in the program, as `xebec table`, and has no Source.
+const Table = "table"
+
 //go:embed *_model.py
 var sources embed.FS
 
@@ -17,7 +20,7 @@ var sources embed.FS
 type Found struct {
 	// Format is for people: "an ONNX graph".
 	Format string
-	// Name is the runtime: onnx, sklearn, xgboost, lightgbm, torch, mlflow or huggingface.
+	// Name is the runtime: onnx, sklearn, xgboost, lightgbm, torch, mlflow, huggingface or table.
 	Name string
 	// Flags are arguments of the runtime behind the path.
 	Flags []string

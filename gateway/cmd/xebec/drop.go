@@ -26,6 +26,7 @@ import (
 type dropOptions struct {
 	name, into   string
 	requirements string
+	key, other   string
 	inputs       []string
 	allowPickle  bool
 }
@@ -36,6 +37,8 @@ func (o *dropOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&o.into, "into", "xebec-models", "of a FILE: the directory in which its model directory NAME/VERSION is made")
 	f.BoolVar(&o.allowPickle, "allow-pickle", false, "of a FILE: load it although it is a pickle, which can run any code of whoever wrote it")
 	f.StringArrayVar(&o.inputs, "input", nil, "of a FILE that does not say its inputs: type and shape of one query, such as float32[3,224,224] or ids=int64[-1]; may be repeated, in order")
+	f.StringVar(&o.key, "key", "", "of a table: the column that queries give (default the first)")
+	f.StringVar(&o.other, "default", "", "of a table: the key whose row answers for keys that have none (default: they are refused)")
 	f.StringVar(&o.requirements, "requirements", "", "of a FILE: a requirements.txt that goes into its model directory")
 }
 
@@ -59,6 +62,9 @@ func (c *cli) drop(ctx context.Context, path string, o dropOptions, say io.Write
 		return "", err
 	}
 	if err := c.judgePickle(path, found, o); err != nil {
+		return "", err
+	}
+	if err := o.table(found); err != nil {
 		return "", err
 	}
 	d := &dropped{path: path, found: found, options: o}
@@ -106,6 +112,20 @@ func (c *cli) judgePickle(path string, found *runtimes.Found, o dropOptions) err
 	}
 	return fmt.Errorf("%s can run any code of whoever wrote it when it is loaded: %s. If you trust the writer, give --allow-pickle; ONNX, the native files of XGBoost and LightGBM, torch.export and safetensors run none",
 		path, found.Pickle)
+}
+
+// table passes the flags of a table on to its runtime.
+func (o *dropOptions) table(found *runtimes.Found) error {
+	for _, flag := range []struct{ name, value string }{{"--key", o.key}, {"--default", o.other}} {
+		switch {
+		case flag.value == "":
+		case found.Name != runtimes.Table:
+			return usagef("%s is for tables: the file is %s", flag.name, found.Format)
+		default:
+			found.Flags = append(found.Flags, flag.name+"="+flag.value)
+		}
+	}
+	return nil
 }
 
 // dropped is a file on its way into a model directory.
@@ -189,11 +209,17 @@ func (d *dropped) fill() error {
 			return err
 		}
 	}
+	if d.found.Name == runtimes.Table {
+		return nil
+	}
 	return os.WriteFile(filepath.Join(d.dir, "model.py"), d.found.Source(), 0o644)
 }
 
 // command is what serves the model.
 func (d *dropped) command() []string {
+	if d.found.Name == runtimes.Table {
+		return append([]string{"xebec", "table", d.file}, d.found.Flags...)
+	}
 	return append([]string{"python", "model.py", d.file}, d.found.Flags...)
 }
 

@@ -115,7 +115,7 @@ Start a gateway with "xebec serve", then declare a model with "xebec deploy DIR"
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(c.serveCommand(), c.initCommand(), c.applyCommand(), c.diffCommand(), c.deployCommand(), c.waitCommand(), c.invokeCommand(), c.feedbackCommand(), c.getCommand(), c.describeCommand(),
 		c.deleteCommand(), c.logsCommand(), c.trafficCommand(), c.promoteCommand(), c.rollbackCommand(), c.historyCommand(), c.exportCommand(),
-		c.devCommand(), c.tryCommand(), c.profileCommand(), c.topCommand(), c.replayCommand(), c.scaleCommand(), c.planCommand(), c.upgradeCommand(), c.versionCommand())
+		c.devCommand(), c.tryCommand(), c.profileCommand(), c.topCommand(), c.replayCommand(), c.scaleCommand(), c.tableCommand(), c.planCommand(), c.upgradeCommand(), c.versionCommand())
 	root.InitDefaultCompletionCmd()
 	return root
 }

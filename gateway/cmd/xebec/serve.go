@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -152,6 +153,9 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 				runtime.GOMAXPROCS(2) // with one P the poller and its work take turns: 5–15 ms at the 99th percentile
 			}
 			cfg.StartSuccessor = startSuccessor
+			if cfg.Program, err = os.Executable(); err != nil {
+				return err
+			}
 			http.SilenceHertz()
 			return runGateway(cmd.Context(), cfg, c.signals)
 		},

@@ -34,6 +34,8 @@ type Host struct {
 	Devices map[string]*driver.Device
 	// Python is the interpreter that "python" means in commands of models that name no environment; python3 when empty.
 	Python string
+	// Program is what "xebec" means in commands of models: the program that ships workers of its own. Empty: the word means nothing special.
+	Program string
 	// Snapshots keep the files of versions. Nil: replicas run from the models' directories as they are.
 	Snapshots *snapshot.Store
 	// Digested is called when a version that was declared without a digest has got one. It must not block.
@@ -117,10 +119,17 @@ func ownPython(spec *api.ModelSpec) bool {
 	return spec.Run.Image == "" && spec.Python == "" && (spec.Run.Command[0] == "python" || spec.Run.Command[0] == "python3")
 }
 
-// command resolves "python" to the interpreter of the environment that the spec names, else to the gateway's own.
+// command resolves "python" to the interpreter of the environment that the spec names, else to the gateway's own, and "xebec" to the
+// gateway's program.
 func (h *Host) command(spec *api.ModelSpec) []string {
 	cmd := append([]string(nil), spec.Run.Command...)
-	if spec.Run.Image != "" || cmd[0] != "python" && cmd[0] != "python3" {
+	if spec.Run.Image != "" {
+		return cmd
+	}
+	if cmd[0] == "xebec" && h.Program != "" {
+		cmd[0] = h.Program
+	}
+	if cmd[0] != "python" && cmd[0] != "python3" {
 		return cmd
 	}
 	switch {

@@ -310,6 +310,9 @@ func (w *worker) onWelcome(payload []byte) error {
 	if w.refusing = nil; m.Major >= 2 {
 		w.refusing = wire.NewSchema(append(slices.Clip(out), wire.StatusSection, wire.BytesSection))
 	}
+	if w.load != nil {
+		return w.load(&w.sig)
+	}
 	return nil
 }
 

@@ -56,6 +56,7 @@ type config struct {
 	feedback     func(context.Context, *Batch) error
 	accuracy     func(context.Context) (float64, error)
 	signature    *api.Signature
+	load         func(*api.Signature) error
 	stop         context.Context
 	capabilities uint32
 	openLines    func(fd int) (*lines, error) // nil: the model calls no other functions
@@ -136,6 +137,12 @@ func WithFunctionCalls() Option {
 // declared with exactly the same names, types and shapes.
 func WithSignature(sig *api.Signature) Option {
 	return func(c *config) { c.signature = sig }
+}
+
+// WithLoad has f called with the model's signature before the worker is ready for batches. Its error ends Serve, so the version
+// fails when it is loaded.
+func WithLoad(f func(sig *api.Signature) error) Option {
+	return func(c *config) { c.load = f }
 }
 
 // WithLaunch replaces the environment variables.
