@@ -160,7 +160,7 @@ func (m *modelService) HandleReloadConfigRequest(ctx context.Context, r *pb.Relo
 		}
 		f := failed(err)
 		if changed > 0 {
-			f.message = fmt.Sprintf("model %.63q: %s; the %d models before it are as asked", name, f.message, changed)
+			f.message = fmt.Sprintf("model %.63q: %s; models that were loaded or unloaded before it: %d", name, f.message, changed)
 		}
 		return fail(ctx, f, nil)
 	}

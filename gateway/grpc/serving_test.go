@@ -270,7 +270,7 @@ func TestServingReload(t *testing.T) {
 	if err := reload("Bearer right", m); err != nil || !slices.Equal(calls, []string{"+m", "other"}) {
 		t.Errorf("%v %v", calls, err)
 	}
-	code(t, reload("Bearer right", m, &tensorflowpb.ModelConfig{Name: "other"}), codes.Internal, "the 1 models before it are as asked")
+	code(t, reload("Bearer right", m, &tensorflowpb.ModelConfig{Name: "other"}), codes.Internal, "models that were loaded or unloaded before it: 1")
 	_, err := client.HandleReloadConfigRequest(f.ctx(), &tensorflowpb.ReloadConfigRequest{})
 	code(t, err, codes.InvalidArgument, "expected model_config_list")
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/xebec-serving/xebec/api/inferencepb"
+	"github.com/xebec-serving/xebec/api/tensorflowpb"
 	"github.com/xebec-serving/xebec/api/xebecpb"
 )
 
@@ -115,5 +116,25 @@ func TestModelControlOverGRPC(t *testing.T) {
 	file := map[string]*pb.ModelRepositoryParameter{"file:model.py": {ParameterChoice: &pb.ModelRepositoryParameter_BytesParam{BytesParam: []byte("x")}}}
 	if _, err := oip.RepositoryModelLoad(ctx, &pb.RepositoryModelLoadRequest{ModelName: "m", Parameters: file}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("a client has overridden a file: %v", err)
+	}
+	serving := tensorflowpb.NewModelServiceClient(dialGRPC(t, s.GRPC(), insecure.NewCredentials()))
+	reload := func(ctx context.Context, models ...*tensorflowpb.ModelConfig) error {
+		list := &tensorflowpb.ModelServerConfig_ModelConfigList{ModelConfigList: &tensorflowpb.ModelConfigList{Config: models}}
+		_, err := serving.HandleReloadConfigRequest(ctx, &tensorflowpb.ReloadConfigRequest{Config: &tensorflowpb.ModelServerConfig{Config: list}})
+		return err
+	}
+	m := &tensorflowpb.ModelConfig{Name: "m"}
+	if err := reload(within(t), m); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a client without a token has reloaded: %v", err)
+	}
+	for want, list := range [][]*tensorflowpb.ModelConfig{nil, {m}, nil} {
+		want &= 1
+		if err := reload(ctx, list...); err != nil {
+			t.Fatal(err)
+		}
+		models, err := s.Models(within(t), "m")
+		if err != nil || len(models) != 1 || models[0].Spec.Replicas.Min != want {
+			t.Errorf("after %v: %+v %v", list, models, err)
+		}
 	}
 }

@@ -176,7 +176,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.StringVar(&cfg.InferenceLog, "inference-log", "", "directory of the inference log, for functions that declare log (default none)")
 	flags.StringVar(&logBytes, "inference-log-max", logBytes, "bound of all files of the inference log, in bytes or with KiB, MiB, GiB; at least 8MiB")
 	flags.StringVar(&cfg.AdminTokenFile, "admin-token-file", "", "file with the tokens that the admin port accepts, one per line, TOKEN or NAME:TOKEN; mode 0600 (default none)")
-	flags.BoolVar(&cfg.ModelControl, "model-control", false, "let clients of the function port that send a token of --admin-token-file load and unload models (Open Inference Protocol)")
+	flags.BoolVar(&cfg.ModelControl, "model-control", false, "let clients of the function port that send a token of --admin-token-file load and unload models (Open Inference Protocol, TensorFlow Serving)")
 	flags.StringVar(&cfg.Cert, "cert", "", "certificate of the function port with its chain, PEM: the port speaks TLS, HTTP/1.1 and HTTP/2, and so does the gRPC port (default clear text)")
 	flags.StringVar(&cfg.Key, "key", "", "key of the function port's certificate, PEM (default none)")
 	flags.StringVar(&cfg.ClientCA, "client-ca", "", "authorities of clients' certificates, PEM: every client of the function port must have one (default none)")
