@@ -115,3 +115,41 @@ if __name__ == "__main__":
             "import xebec\n\ndef predict(batch):\n    yield from batch[0].split()\n\nxebec.serve(predict)\n",
         )
     )
+
+
+def test_rows_nulls_and_frames(run):
+    manifest = MANIFEST.replace(
+        "[{name: input, dtype: float32, shape: [3]}]", "[{name: age, dtype: float64, shape: []}, {name: kind, dtype: string, shape: []}]"
+    )
+    model = """
+import xebec
+
+def predict(batch):
+    return [-1 if age != age else age + len(kind) for age, kind in zip(batch["age"], batch["kind"])]
+
+xebec.serve(predict)
+"""
+    passes(
+        run(
+            """
+import pandas
+model = xebec.testing.load(__file__)
+assert model.predict([3, "ab"]) == model.predict({"kind": "ab", "age": 3}) == 5
+assert model.predict([None, "ab"]) == -1
+assert model.predict_batch([[1, "a"], {"age": None, "kind": "b"}]) == [2, -1]
+assert model.predict_batch(pandas.DataFrame({"kind": ["a", "b"], "age": [1.5, None]})) == [2.5, -1]
+""",
+            manifest,
+            model,
+        )
+    )
+    wrong = run("xebec.testing.load(__file__).predict([3])", manifest, model)
+    assert "input 0 of model mean: expected a dict with the keys ['age', 'kind'], or a list of 2 values in this order" in wrong.stderr
+    passes(
+        run(
+            "assert str(xebec.testing.load(__file__).predict([1, None, 2])) == 'nan'",
+            model="import xebec\nxebec.serve(lambda batch: batch.mean(axis=1))\n",
+        )
+    )
+    unknown = run("xebec.testing.load(__file__).predict({'inptu': [1, 2, 3]})")
+    assert "expected a dict with the keys ['input']" in unknown.stderr

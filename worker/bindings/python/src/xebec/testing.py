@@ -94,15 +94,9 @@ class Model:
 
     def _try(self, inputs: Sequence[Any], contexts: Any, parameters: Any) -> Any:
         h, n = self.handlers, len(inputs)
-        batch: Any = list(inputs)
-        if len(self.inputs) > 1:
-            for i, one in enumerate(batch):
-                if not isinstance(one, Mapping) or one.keys() != self.inputs.keys():
-                    raise TypeError(f"input {i} of model {self.name}: expected a dict with the keys {list(self.inputs)}")
-            batch = {name: [one[name] for one in inputs] for name in self.inputs}
-        elif batch and isinstance(batch[0], Mapping):
-            (name,) = self.inputs
-            batch = [one[name] for one in batch]
+        queries = [self._query(i, one) for i, one in enumerate(_records(inputs))]
+        columns = {name: [_number(one[name], spec) for one in queries] for name, spec in self.inputs.items()}
+        batch: Any = columns if len(columns) > 1 else next(iter(columns.values()))
         with _inside(self.directory):
             return _serve.try_predict(
                 h.predict,
@@ -115,6 +109,21 @@ class Model:
                 parameters=(parameters or [{}] * n) if h.parameters else None,
                 calls=[Call()] * n if h.calls else None,
             )
+
+    def _query(self, i: int, given: Any) -> Mapping[str, Any]:
+        """Query i of a batch by the names of the inputs."""
+        names, rows = list(self.inputs), all(spec.endswith("[]") for spec in self.inputs.values())
+        if isinstance(given, Mapping):
+            if given.keys() == self.inputs.keys():
+                return given
+        elif len(names) == 1:
+            return {names[0]: given}
+        elif rows and isinstance(given, (list, tuple)) and len(given) == len(names):
+            return dict(zip(names, given))
+        expected = f"a dict with the keys {names}" + (
+            f", or a list of {len(names)} values in this order" if rows and len(names) > 1 else ""
+        )
+        raise TypeError(f"input {i} of model {self.name}: expected {expected}")
 
 
 def load(where: Union[str, os.PathLike[str], ModuleType], *, script: Optional[str] = None) -> Model:
@@ -192,6 +201,22 @@ def _inside(directory: Path) -> Iterator[None]:
         os.chdir(before)
         if sys.path[:1] == [str(directory)]:
             sys.path[:] = path
+
+
+def _records(inputs: Any) -> Sequence[Any]:
+    """Queries, those of a frame of pandas or polars as dicts."""
+    if not hasattr(inputs, "columns"):
+        return inputs  # type: ignore[no-any-return]
+    return inputs.to_dicts() if hasattr(inputs, "to_dicts") else inputs.to_dict(orient="records")  # type: ignore[no-any-return]
+
+
+def _number(value: Any, spec: str) -> Any:
+    """A value in which None is NaN, if the tensor holds floating point."""
+    if "float" not in spec or isinstance(value, (str, bytes)):
+        return value
+    if value is None:
+        return float("nan")
+    return [_number(item, spec) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _rows(outputs: Any, n: int) -> list[Any]:
