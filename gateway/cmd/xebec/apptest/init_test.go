@@ -7,10 +7,11 @@ import (
 	"testing"
 )
 
-// What each template makes runs at once, and passes its test.
+// What each template makes runs at once, and passes its test. A deployed stream, whose first output takes as long as the default objective,
+// has one of its own.
 func TestInit(t *testing.T) {
 	t.Parallel()
-	dir := newDir(t)
+	dir, g := newDir(t), serve(t, "--python", python(t))
 	for from, input := range map[string][2]string{
 		"python":  {"[1, 2, 3, 6]", "3\n"},
 		"sklearn": {"[5.1, 3.5, 1.4, 0.2]", "\"setosa\"\n"},
@@ -26,6 +27,10 @@ func TestInit(t *testing.T) {
 			}
 			xebecAlone(t, dir, "try", path, "--python", python(t), "--input", input[0]).wants(t, "try", 0, input[1], "")
 			runPython(t, path, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+			if from == "stream" {
+				g.xebec("deploy", path).wants(t, "deploy", 0, "function "+name+" created", "")
+				g.xebec("invoke", name, "--input", input[0]).wants(t, "invoke", 0, "one", "")
+			}
 		})
 	}
 	xebecAlone(t, dir, "init", "models/my-text").wants(t, "init over a directory", 1, "", "models/my-text exists")
