@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/server"
 )
@@ -123,7 +124,7 @@ func (b *bench) awaitReady(ctx context.Context) error {
 		case r != nil && r.State == api.ReplicaReady:
 			return nil
 		case r != nil && r.LastExit != "":
-			return fmt.Errorf("model %s did not start: %s", b.set.Models[0].Name, b.c.cleanLines(r.LastExit))
+			return fmt.Errorf("model %s did not start: %s%s", b.set.Models[0].Name, b.c.cleanLines(r.LastExit), b.notInstalled())
 		}
 		select {
 		case <-tick.C:
@@ -131,4 +132,12 @@ func (b *bench) awaitReady(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// notInstalled says that the packages that the directory asks for are not installed here, as a gateway installs them.
+func (b *bench) notInstalled() string {
+	if b.set.Models[0].Python != "" || !containers.HasRequirements(b.dir) {
+		return ""
+	}
+	return "; a gateway installs what its directory asks for, try does not: use --python with an environment that has it and the package xebec"
 }

@@ -70,6 +70,9 @@ func TestTry(t *testing.T) {
 	if n := strings.Count(failed.err, "SyntaxError"); n != 1 {
 		t.Errorf("a model that cannot be imported is started %d times:\n%s", n, failed.err)
 	}
+	writeFile(t, dir, "requirements.txt", "nothing-of-the-kind\n")
+	writeFile(t, dir, "model.py", "import nothing_of_the_kind\n")
+	try().wants(t, "try a model with packages that are not there", 1, "", "a gateway installs what its directory asks for")
 	if left := processesOf(dir); len(left) > 0 {
 		t.Errorf("%v have outlived the command", left)
 	}
