@@ -59,6 +59,9 @@ func newFakeGateway(t *testing.T) *fakeGateway {
 		if r.PathValue("name") == "learning" {
 			d.Function = learning()
 		}
+		if r.PathValue("name") == "replaced" {
+			d.Function.Spec, d.Models = api.FunctionSpec{Name: "replaced", Models: []string{"replaced"}}.WithDefaults(), replaced()[1:]
+		}
 		answer(w, d)
 	})
 	mux.HandleFunc("GET /v1/describe/gateway", func(w http.ResponseWriter, _ *http.Request) {
@@ -227,6 +230,13 @@ func simple(name string, state api.ModelState, replicas ...api.ReplicaStatus) ap
 	return m
 }
 
+// replaced are the versions of a model whose newest one has failed, and whose older one is about to serve.
+func replaced() []api.ModelStatus {
+	older, failed := simple("replaced", api.ModelReady), simple("replaced", api.ModelFailed)
+	failed.Spec.Version, older.Serving, failed.Serving = "2", false, false
+	return []api.ModelStatus{older, failed}
+}
+
 func (g *fakeGateway) models(w http.ResponseWriter, r *http.Request) {
 	broken := simple("broken", api.ModelFailed, api.ReplicaStatus{ID: 9, State: api.ReplicaBackoff, Since: then.Add(time.Hour), Restarts: 3, LastExit: "exit status 1 after 0.3 s"})
 	broken.Logs = []api.LogLine{{Time: then, Version: "1", Replica: 8, Stream: "stderr", Text: "ModuleNotFoundError: No module named 'sklearn'"}}
@@ -262,6 +272,8 @@ func (g *fakeGateway) models(w http.ResponseWriter, r *http.Request) {
 		answer(w, api.ModelList{Models: []api.ModelStatus{m}})
 	case "broken":
 		answer(w, api.ModelList{Models: []api.ModelStatus{broken}})
+	case "replaced":
+		answer(w, api.ModelList{Models: replaced()})
 	default:
 		refuse(w, api.NotFound, fmt.Sprintf("no model %q", name))
 	}

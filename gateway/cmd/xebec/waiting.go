@@ -184,10 +184,17 @@ func (c *cli) functionIsReady(ctx context.Context, name string, p *progress) (bo
 		}
 		_, _, failed = c.judge(ctx, m.Spec.ID(), p)
 	}
-	if hopeless {
-		return false, failed
+	if !hopeless {
+		return false, nil
 	}
-	return false, nil
+	for _, name := range d.Function.Spec.Models {
+		if id, err := api.ParseModelRef(name); err == nil && id.Version == "" { // another version may be about to take its place
+			if ready, err := c.modelIsReady(ctx, id, p); err == nil {
+				return ready, nil
+			}
+		}
+	}
+	return false, failed
 }
 
 // gatewayIsReady returns why the gateway is not ready.
