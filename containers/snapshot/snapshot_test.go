@@ -401,3 +401,19 @@ func TestIgnorePatterns(t *testing.T) {
 		}
 	}
 }
+
+// A full disk is named by the directory of the copies: the file that was read lies elsewhere.
+func TestTheFullDiskIsThatOfTheCopies(t *testing.T) {
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		s, err := Open(Config{Dir: t.TempDir(), LimitBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.make(func(string) (*Tree, error) {
+			return nil, &os.PathError{Op: "write", Path: "/srv/model/weights", Err: full}
+		})
+		if !errors.Is(err, ErrNoRoom) || !errors.Is(err, full) || !strings.Contains(err.Error(), s.cfg.Dir) || strings.Contains(err.Error(), "/srv/model") {
+			t.Errorf("the error is %v", err)
+		}
+	}
+}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -27,6 +29,9 @@ const (
 	// attempts is how often a directory is read again because it changed meanwhile.
 	attempts = 3 //xebec:limit how often a directory that changes while it is copied is copied again
 )
+
+// ErrNoRoom is the error of adding files for whose copy the disk has no room.
+var ErrNoRoom = errors.New("there is no room for a copy of the files")
 
 // Config is how a Store keeps trees.
 type Config struct {
@@ -155,15 +160,25 @@ func (s *Store) copy(ctx context.Context, dir string, o Options) (t *Tree, copie
 	return t, err == nil, err
 }
 
+// noRoom says that the disk of the copies is full, where err does. Errors of copying name the file that is read, whose disk may be another one.
+func (s *Store) noRoom(err error) error {
+	for _, full := range []error{unix.ENOSPC, unix.EDQUOT} {
+		if errors.Is(err, full) {
+			return fmt.Errorf("%w in %s: free some space there: %w", ErrNoRoom, s.cfg.Dir, full)
+		}
+	}
+	return err
+}
+
 // make makes a tree under a temporary name and gives it its own. fill writes it to a directory, flushed and read-only.
 func (s *Store) make(fill func(files string) (*Tree, error)) (t *Tree, err error) {
 	tmp, err := os.MkdirTemp(s.cfg.Dir, ".new-")
 	if err != nil {
-		return nil, err
+		return nil, s.noRoom(err)
 	}
 	defer func() {
 		if tmp != "" {
-			err = errors.Join(err, removeAll(tmp))
+			err = errors.Join(s.noRoom(err), removeAll(tmp))
 		}
 	}()
 	files := filepath.Join(tmp, filesName)

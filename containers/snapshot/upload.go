@@ -73,7 +73,7 @@ func (s *Store) Take(ctx context.Context, stream io.Reader) (*Tree, error) {
 	}
 	tmp, err := os.MkdirTemp(s.cfg.Dir, ".new-upload-")
 	if err != nil {
-		return nil, err
+		return nil, s.noRoom(err)
 	}
 	t, err := s.take(ctx, tmp, stream)
 	return t, errors.Join(err, removeAll(tmp))
@@ -86,11 +86,14 @@ func (s *Store) take(ctx context.Context, tmp string, stream io.Reader) (*Tree, 
 	}
 	defer func() { _ = root.Close() }()
 	if err := unpack(ctx, root, stream, s.cfg.LimitBytes); err != nil {
-		return nil, err
+		return nil, s.noRoom(err)
 	}
 	t, copied, err := s.copy(ctx, tmp, Options{})
 	if err == nil && !copied {
 		err = errTooLarge
+	}
+	if errors.Is(err, ErrNoRoom) {
+		return nil, err
 	}
 	if err != nil { // the temporary place says nothing to the sender
 		return nil, errors.New(strings.ReplaceAll(err.Error(), tmp+"/", ""))
@@ -196,7 +199,7 @@ func (s *Store) Begin() (id string, err error) {
 	}
 	f, err := os.CreateTemp(s.cfg.Dir, ".new-part-")
 	if err != nil {
-		return "", err
+		return "", s.noRoom(err)
 	}
 	id = rand.Text()
 	s.uploads[id] = &upload{file: f, last: time.Now()}
@@ -237,7 +240,7 @@ func (s *Store) Append(id string, offset int64, part []byte) (next int64, err er
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		u.busy, u.last = false, time.Now()
-		if errors.Is(err, errTooLarge) {
+		if errors.Is(err, errTooLarge) || errors.Is(err, ErrNoRoom) {
 			s.dropUpload(id)
 		}
 	}()
@@ -249,7 +252,7 @@ func (s *Store) Append(id string, offset int64, part []byte) (next int64, err er
 	}
 	n, err := u.file.WriteAt(part, u.size)
 	if err != nil {
-		return 0, err
+		return 0, s.noRoom(err)
 	}
 	u.size += int64(n)
 	return u.size, nil

@@ -167,3 +167,25 @@ func FuzzTake(f *testing.F) {
 		}
 	})
 }
+
+// A part for which there is no room ends its upload, which would keep what room there is.
+func TestAnUploadEndsWhenTheDiskIsFull(t *testing.T) {
+	s := open(t, t.TempDir(), 1<<20)
+	id, err := s.Begin()
+	must(t, err)
+	part := s.uploads[id].file.Name()
+	must(t, s.uploads[id].file.Close())
+	must(t, os.Remove(part))
+	must(t, os.Symlink("/dev/full", part)) // a link, because the end of the upload removes it
+	s.uploads[id].file, err = os.OpenFile(part, os.O_WRONLY, 0)
+	must(t, err)
+	if _, err := s.Append(id, 0, []byte("some")); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := s.Append(id, 0, []byte("some")); !errors.Is(err, ErrNoUpload) {
+		t.Errorf("after that the error is %v", err)
+	}
+	if _, err := os.Lstat(part); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the part is there: %v", err)
+	}
+}

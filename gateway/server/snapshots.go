@@ -92,6 +92,8 @@ func uploadError(err error) error {
 		return nil
 	case errors.Is(err, snapshot.ErrNoUpload):
 		return api.Errorf(api.NotFound, "%w", err)
+	case errors.Is(err, snapshot.ErrNoRoom):
+		return api.Errorf(api.Unavailable, "%w", err)
 	}
 	return api.Errorf(api.InvalidArgument, "%w", err)
 }

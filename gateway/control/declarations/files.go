@@ -68,7 +68,11 @@ func (d *Declarations) takeDigestsOf(ctx context.Context, set *manifest.Set, dry
 			if ctx.Err() != nil {
 				return api.Errorf(api.Cancelled, "%w", ctx.Err())
 			}
-			err = refuse(set, api.KindModel, i, api.InvalidArgument, err)
+			code := api.InvalidArgument
+			if errors.Is(err, snapshot.ErrNoRoom) { // the manifest is good
+				code = api.Unavailable
+			}
+			err = refuse(set, api.KindModel, i, code, err)
 			was := have[m.ID()]
 			if !atStart || was == nil {
 				return err
@@ -84,7 +88,7 @@ func (d *Declarations) takeDigestsOf(ctx context.Context, set *manifest.Set, dry
 }
 
 // takeDigest gives one model the digest of its files. was is the version as it is declared; nil: it is new. The error is
-// api.FieldErrors.
+// api.FieldErrors or has [snapshot.ErrNoRoom].
 func (d *Declarations) takeDigest(ctx context.Context, m, was *api.ModelSpec, base string, o snapshot.Options, dryRun bool) error {
 	store := d.cfg.Host.Snapshots
 	known := ""
@@ -119,6 +123,9 @@ func (d *Declarations) takeDigest(ctx context.Context, m, was *api.ModelSpec, ba
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return api.FieldErrors{{Path: "dir", Message: fmt.Sprintf("%s is not on the gateway's host", m.Dir)}}
+	}
+	if errors.Is(err, snapshot.ErrNoRoom) {
+		return err
 	}
 	if err != nil {
 		return api.FieldErrors{{Path: "dir", Message: err.Error()}}
