@@ -119,6 +119,9 @@ var rules = []rule{
 	{"gateway/control/status", []string{"api", "containers", "gateway/cache", "gateway/control/...", "gateway/inferlog", "gateway/internal/obs", "gateway/internal/state", "gateway/learned", "gateway/query", "scheduler", "scheduler/driver", "scheduler/planner"}, false,
 		"it reads the others and changes nothing, so nothing depends on it but the composition"},
 	{"gateway/takeover", nil, false, "it is a protocol between two processes: what they pass on is bytes to it"},
+	{"gateway/admin/clipper", []string{"api", "api/manifest"}, false, "it translates calls of Clipper: package admin has the routes, and decides who may call"},
+	{"gateway/admin", []string{"api", "api/manifest", "gateway/admin/clipper", "gateway/internal/..."}, false,
+		"only gateway/server, the composition, imports transports and containers; the admin API uses them through its Control"},
 	{"gateway/server/...", []string{"*", "worker/bindings/python"}, false, ""}, // the files of the Python binding, for environments
 	{"gateway/cmd/...", []string{"*"}, false, ""},
 	{"gateway/...", []string{"api", "api/manifest", "scheduler", "scheduler/driver", "gateway/query", "gateway/admin", "gateway/cache", "gateway/drift", "gateway/inferlog", "gateway/internal/...", "gateway/learned", "gateway/selection"}, false,

@@ -65,6 +65,7 @@ func Register(r route.IRoutes, control Control, o Options) {
 	r.GET("/v1/describe/scheduler", guard(h.describeScheduler))
 	r.GET("/v1/version", guard(h.version))
 	r.GET("/v1/profile/:name", guard(h.profile))
+	h.registerClipper(r)
 }
 
 // NoRoute answers requests without a route with the API's form of errors. Use it as the server's NoRoute.

@@ -42,6 +42,6 @@
 // # Where to read next
 //
 // control.go is the contract. admin.go has the routes, lifecycle.go those of versions and of the history. guard.go
-// decides which requests are refused; token.go and certificate.go authenticate. audit.go logs changes. logs.go has the
+// decides which requests are refused; clipper.go has the routes of package clipper, Clipper's operations; token.go and certificate.go authenticate. audit.go logs changes. logs.go has the
 // only answer that streams.
 package admin

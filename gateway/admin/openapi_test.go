@@ -76,6 +76,9 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 	// The server adds these beside the admin API.
 	routes := []string{"GET /docs", "GET /healthz", "GET /metrics", "GET /openapi.yaml", "GET /readyz"}
 	for _, r := range engine(&fakeControl{}).Routes() {
+		if strings.HasSuffix(r.Path, "/") { // the same route
+			continue
+		}
 		routes = append(routes, r.Method+" "+parameter.ReplaceAllString(r.Path, "{$1}"))
 	}
 	slices.Sort(routes)

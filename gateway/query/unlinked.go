@@ -1,7 +1,6 @@
 package query
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/xebec-serving/xebec/api"
@@ -12,7 +11,7 @@ import (
 // a dialect that can tell how many queries a request has answers each with the default.
 type Unlinked struct {
 	Name    string
-	Default json.RawMessage
+	Default []byte
 	Stats   *obs.Endpoint
 }
 
