@@ -73,6 +73,7 @@ var rules = []rule{
 	{"gateway/learned/...", []string{"api", "gateway/selection", "gateway/internal/state"}, false, "it keeps the states of policies in memory and writes them to a store; it knows nothing of functions and queries"},
 	{"gateway/registry", []string{"api"}, true, "which version to load and which to serve is arithmetic over states: tests walk and simulate it without a clock"},
 	{"gateway/registry/watch/...", []string{"api", "api/manifest"}, false, "a source reports which manifests exist; the registry decides what to do with them"},
+	{"gateway/registry/fetch", []string{"api", "gateway/registry/watch"}, false, "a source reports which manifests exist; how archives are unpacked is for its caller to say"},
 	{"gateway/drift/...", []string{"api"}, false, "it compares distributions of numbers and does not know which part served them"},
 	{"gateway/quality/...", []string{"api", "gateway/internal/tensorjson"}, false, "it reads recorded queries and judges answers; its caller evaluates the queries"},
 	{"gateway/inferlog/...", []string{"api", "gateway/internal/tensorjson"}, false, "it writes and reads records; its caller decides what is logged"},

@@ -102,6 +102,15 @@ func (s *Store) take(ctx context.Context, tmp string, stream io.Reader) (*Tree, 
 	return t, nil
 }
 
+// Unpack writes what a tar stream has below a directory, at most so many bytes of files, and refuses what [Store.Take] does.
+func Unpack(ctx context.Context, dir string, stream io.Reader, limit int64) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unpack(ctx, root, stream, limit), root.Close())
+}
+
 // unpack writes what a tar stream has below root, at most so many bytes of files.
 func unpack(ctx context.Context, root *os.Root, stream io.Reader, left int64) error {
 	// Headers take room as well: half a kilobyte each, and longer names more.
@@ -119,6 +128,9 @@ func unpack(ctx context.Context, root *os.Root, stream io.Reader, left int64) er
 			return fmt.Errorf("the archive has more than %d entries", MaxFiles)
 		}
 		name := path.Clean(h.Name)
+		if name == "." && h.Typeflag == tar.TypeDir { // the directory itself, as tar -C DIR -c . names it
+			continue
+		}
 		if !filepath.IsLocal(name) || name == "." || strings.ContainsRune(name, 0) || strings.Count(name, "/") > MaxDepth {
 			return fmt.Errorf("the archive has an entry %.200q: expected a name below the directory, at most %d levels deep", h.Name, MaxDepth)
 		}

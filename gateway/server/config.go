@@ -101,6 +101,9 @@ type Config struct {
 	// Models are directories that are watched for model directories NAME/VERSION, scanned every ModelsEvery (1 s when 0).
 	Models      []string
 	ModelsEvery time.Duration
+	// Stores are the URLs of index documents of models, looked at every StoresEvery (15 s when 0). They need DataDir.
+	Stores      []string
+	StoresEvery time.Duration
 	// InferenceLog is the directory of the inference log; empty: none is kept, whatever functions declare. InferenceLogBytes
 	// bounds it; 1 GiB when 0.
 	InferenceLog      string

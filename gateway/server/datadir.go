@@ -24,6 +24,7 @@ const (
 	lockFile        = "gateway.lock"
 	controlFile     = "control.sock" // of the command line and of a process that takes over
 	modelsDir       = "snapshots"    // the files of versions, by their digests
+	fetchedDir      = "fetched"      // versions that stores have, by their names
 	environmentsDir = "environments" // of models' Python
 	ownerFile       = "gateway.id"   // the name that this gateway's containers are labelled with
 	maxPathUnix     = 107            // what fits sun_path with its final zero

@@ -235,6 +235,10 @@ func (s *Server) make() error {
 	if s.snapshots, err = openSnapshots(cfg, dir); err != nil {
 		return err
 	}
+	stores, err := openStores(cfg, dir)
+	if err != nil {
+		return err
+	}
 	if err := s.openStore(dir); err != nil {
 		return err
 	}
@@ -248,12 +252,12 @@ func (s *Server) make() error {
 	})
 	s.lines = &lineServer{start: s.startLines}
 	s.onClose(s.lines.close)
-	s.makeControl(workDir)
+	s.makeControl(workDir, stores)
 	return nil
 }
 
 // makeControl makes what decides: capacity, versions, functions, declarations, and the status of all of them.
-func (s *Server) makeControl(workDir string) {
+func (s *Server) makeControl(workDir string, stores []declarations.Store) {
 	cfg := s.cfg
 	devices := map[string]*driver.Device{}
 	for _, name := range cfg.Devices {
@@ -284,7 +288,7 @@ func (s *Server) makeControl(workDir string) {
 	}
 	s.declared = declarations.New(declarations.Config{
 		Catalog: s.catalog, Functions: s.functions, Host: s.host, Capacity: s.capacity, Store: s.store,
-		Watch: cfg.Models, WatchEvery: cfg.ModelsEvery, Identity: fmt.Sprintf("%s, process %d, %s", hostname, os.Getpid(), s.Admin()),
+		Watch: cfg.Models, WatchEvery: cfg.ModelsEvery, Stores: stores, Identity: fmt.Sprintf("%s, process %d, %s", hostname, os.Getpid(), s.Admin()),
 		Started: s.started, Life: s.life, Background: s.inBackground, Serving: s.serving.Load, Log: s.log,
 		ManyModels: func(n int) {
 			if cfg.ReleaseMemory && !s.serving.Load() {

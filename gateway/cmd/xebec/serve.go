@@ -18,6 +18,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/internal/browser"
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/query"
+	"github.com/xebec-serving/xebec/gateway/registry/fetch"
 	"github.com/xebec-serving/xebec/gateway/server"
 )
 
@@ -136,6 +137,9 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			if cfg.ModelsEvery < minModelsEvery || cfg.ModelsEvery > maxModelsEvery {
 				return usagef("--models-interval %s: expected %s to %s", cfg.ModelsEvery, minModelsEvery, maxModelsEvery)
 			}
+			if cfg.StoresEvery < minModelsEvery || cfg.StoresEvery > maxModelsEvery {
+				return usagef("--models-url-interval %s: expected %s to %s", cfg.StoresEvery, minModelsEvery, maxModelsEvery)
+			}
 			if !cmd.Flags().Changed("data-dir") {
 				cfg.DataDir = c.defaultDataDir()
 			}
@@ -172,6 +176,8 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.BoolVar(&cfg.LiveModels, "live-models", false, "run replicas from their models' directories as they are, without digests; for xebec dev")
 	_ = flags.MarkHidden("live-models")
 	flags.StringArrayVar(&cfg.Models, "models", nil, "directory to watch for models, in NAME/VERSION; may be repeated")
+	flags.StringArrayVar(&cfg.Stores, "models-url", nil, "URL of an index document of models, http or https; may be repeated")
+	flags.DurationVar(&cfg.StoresEvery, "models-url-interval", fetch.DefaultEvery, "how often to look at these documents, 10ms to 1h")
 	flags.DurationVar(&cfg.ModelsEvery, "models-interval", time.Second, "how often to look at watched directories, 10ms to 1h")
 	flags.StringVar(&cfg.InferenceLog, "inference-log", "", "directory of the inference log, for functions that declare log (default none)")
 	flags.StringVar(&logBytes, "inference-log-max", logBytes, "bound of all files of the inference log, in bytes or with KiB, MiB, GiB; at least 8MiB")

@@ -29,6 +29,8 @@ type Config struct {
 	// Watch are directories of models, looked at every WatchEvery; 1 s when 0.
 	Watch      []string
 	WatchEvery time.Duration
+	// Stores are sources of models on other hosts.
+	Stores []Store
 	// Identity names this gateway in the history.
 	Identity string
 	Started  time.Time
@@ -74,7 +76,10 @@ func New(cfg Config) *Declarations {
 		if abs, err := filepath.Abs(dir); err == nil {
 			dir = abs
 		}
-		d.watching = append(d.watching, &watched{dir: dir, watcher: watch.New(watch.Config{Dir: dir, Every: cfg.WatchEvery, Log: cfg.Log})})
+		d.watching = append(d.watching, &watched{dir: dir, source: watch.New(watch.Config{Dir: dir, Every: cfg.WatchEvery, Log: cfg.Log})})
+	}
+	for _, store := range cfg.Stores {
+		d.watching = append(d.watching, &watched{dir: store.Name(), source: store})
 	}
 	return d
 }

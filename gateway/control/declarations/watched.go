@@ -32,11 +32,26 @@ const (
 	settleWithin = 10 * time.Second //xebec:limit how long a starting gateway waits for files that are being copied into a watched directory
 )
 
-// watched is a directory of models. Its fields below watcher are guarded by the catalog's lock.
+// Source lists versions of models, and has their files in directories, which the versions' specs name. It is for one user at a time. A
+// watched directory is one, a [Store] another.
+type Source interface {
+	// Scan reports what there is.
+	Scan() watch.Report
+	// Run calls report with what there is, first and when it changes, until ctx ends.
+	Run(ctx context.Context, report func(watch.Report))
+}
+
+// Store is a source that fetches versions. Its Name is for people, and no other source's.
+type Store interface {
+	Source
+	Name() string
+}
+
+// watched is a source of models. Its fields below source are guarded by the catalog's lock.
 type watched struct {
-	dir      string
-	scanning sync.Mutex // held by the user of watcher, which is for one at a time
-	watcher  *watch.Watcher
+	dir      string     // the directory, or the name of the store
+	scanning sync.Mutex // held by the user of source, which is for one at a time
+	source   Source
 	seen     bool // it has been read once
 	settling bool // files are still being copied to it
 	models   int
@@ -54,7 +69,7 @@ func (d *Declarations) watch(ctx context.Context) {
 		go func() { // the end of the gateway does not wait for it: a file system that hangs would hold it up
 			w.scanning.Lock()
 			defer w.scanning.Unlock()
-			w.watcher.Run(ctx, func(r watch.Report) { d.follow(ctx, w, r) })
+			w.source.Run(ctx, func(r watch.Report) { d.follow(ctx, w, r) })
 		}()
 		if d.cfg.Host.Snapshots != nil {
 			go d.watchFiles(ctx, w, cmp.Or(d.cfg.WatchEvery, watchEvery))
@@ -69,7 +84,7 @@ func (d *Declarations) scanWatched() {
 		go func() {
 			w.scanning.Lock()
 			defer w.scanning.Unlock()
-			report <- w.watcher.Scan()
+			report <- w.source.Scan()
 		}()
 		select {
 		case r := <-report:
@@ -152,12 +167,22 @@ func sourceName(f *versions.Family) string {
 	if f.Source == versions.Applied {
 		return "apply"
 	}
-	return "the watched directory " + f.Source
+	return sourceKind(f.Source) + " " + f.Source
+}
+
+func sourceKind(source string) string {
+	if strings.Contains(source, "://") {
+		return "the store"
+	}
+	return "the watched directory"
 }
 
 // comesFrom returns how a model of a watched directory is changed, or a version added to it: not by applying it. v is nil for a
 // new version.
 func comesFrom(f *versions.Family, v *versions.Version, m *api.ModelSpec) error {
+	if sourceKind(f.Source) == "the store" {
+		return fmt.Errorf("the model comes from the store %s: publish another version there, or give this model another name", f.Source)
+	}
 	if v == nil {
 		return fmt.Errorf("the model comes from the watched directory %s: put the version there, or give this model another name", f.Source)
 	}
