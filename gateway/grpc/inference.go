@@ -201,10 +201,7 @@ func (i *inference) ModelStatistics(ctx context.Context, r *pb.ModelStatisticsRe
 			return nil, err
 		}
 		if n.Function != nil {
-			f := n.Function.Stats.Read()
-			stats.ModelStats = append(stats.ModelStats, &pb.ModelStatistics{Name: name, InferenceCount: f.Queries, InferenceStats: &pb.InferStatistics{
-				Success: &pb.StatisticDuration{Count: f.Codes[api.OK], Ns: uint64(f.Seconds * 1e9)}, Fail: &pb.StatisticDuration{Count: f.Count - f.Codes[api.OK]},
-			}})
+			stats.ModelStats = append(stats.ModelStats, statisticsOf(n, api.ModelStatistics{ID: api.ModelID{Name: name}}))
 			return stats, nil
 		}
 		name = n.Model.ID.Name
@@ -212,31 +209,29 @@ func (i *inference) ModelStatistics(ctx context.Context, r *pb.ModelStatisticsRe
 			version = n.Model.ID.Version
 		}
 	}
-	models, err := i.server.cfg.Models(ctx, name)
-	if err != nil {
-		return nil, fail(ctx, failed(err), nil)
-	}
-	for k := range models {
-		if m := &models[k]; version == "" || m.Spec.Version == version {
-			stats.ModelStats = append(stats.ModelStats, statisticsOf(m))
+	for _, st := range i.server.cfg.Statistics(name) {
+		m, err := i.server.cfg.Path.Model(st.ID.Name, st.ID.Version)
+		if err == nil && (version == "" || st.ID.Version == version) { // else it was removed meanwhile
+			stats.ModelStats = append(stats.ModelStats, statisticsOf(query.Named{Name: st.ID.Name, Model: m}, st))
 		}
 	}
 	return stats, nil
 }
 
-// statisticsOf counts what a version has evaluated, for functions and for clients that address it.
-func statisticsOf(m *api.ModelStatus) *pb.ModelStatistics {
-	ok, bad := api.CountQueries(m.Queries)
-	s := &pb.ModelStatistics{Name: m.Spec.Name, Version: m.Spec.Version, InferenceCount: ok, InferenceStats: &pb.InferStatistics{
-		Success: &pb.StatisticDuration{Count: ok}, Fail: &pb.StatisticDuration{Count: bad}, ComputeInfer: &pb.StatisticDuration{},
-	}}
-	for i := range m.Replicas {
-		r := &m.Replicas[i]
-		s.ExecutionCount += r.Batches
-		s.InferenceStats.ComputeInfer.Count += r.Batches
-		s.InferenceStats.ComputeInfer.Ns += r.Batches * uint64(r.Profile.MeanMicros) * 1000
+// statisticsOf counts as the REST port does: success and fail are requests that address the function or version, the rest is all that a version has done.
+// A query that the cache has answered waited no time in the queue. Triton counts it there, and perf_analyzer finds the version that it measures by this count.
+func statisticsOf(n query.Named, st api.ModelStatistics) *pb.ModelStatistics {
+	queries, succeeded, failed := n.Requests()
+	if n.Function == nil {
+		queries = st.Succeeded
 	}
-	return s
+	st.Queue.Count += st.CacheHits
+	duration := func(d api.Durations) *pb.StatisticDuration { return &pb.StatisticDuration{Count: d.Count, Ns: d.Nanos} }
+	return &pb.ModelStatistics{Name: st.ID.Name, Version: st.ID.Version, InferenceCount: queries, ExecutionCount: st.Batches, InferenceStats: &pb.InferStatistics{
+		Success: duration(succeeded), Fail: duration(failed), Queue: duration(st.Queue), ComputeInfer: duration(st.Evaluation),
+		CacheHit: duration(api.Durations{Count: st.CacheHits}), CacheMiss: duration(api.Durations{Count: st.CacheMisses}),
+		ComputeInput: &pb.StatisticDuration{}, ComputeOutput: &pb.StatisticDuration{}, // within compute_infer
+	}}
 }
 
 // unsupported refuses what the protocol has and this port has not.

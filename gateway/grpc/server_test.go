@@ -82,6 +82,9 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 			return []api.ModelStatus{{Spec: api.ModelSpec{Name: "m", Version: "1"}, State: api.ModelReady, Version: api.VersionStatus{Phase: api.PhaseAvailable}, Queries: map[string]uint64{"ok": 3, "model_error": 1},
 				Replicas: []api.ReplicaStatus{{Batches: 2, Profile: api.Profile{MeanMicros: 5}}}}}, nil
 		},
+		Statistics: func(string) []api.ModelStatistics {
+			return []api.ModelStatistics{{ID: api.ModelID{Name: "m", Version: "1"}, Succeeded: 3, Failed: 1, Batches: 2, Queue: api.Durations{Count: 3, Nanos: 30}, CacheHits: 5}}
+		},
 		Limits: Limits{MessageBytes: 4 << 20, HeaderBytes: 64 << 10, FirstByteTimeout: 30 * time.Second, HeaderTimeout: 30 * time.Second, IdleTimeout: time.Minute, MinRate: 16 << 10, RateGrace: 30 * time.Second},
 	}
 	for _, c := range change {
@@ -332,7 +335,8 @@ func TestDocuments(t *testing.T) {
 	if r, err := f.oip.RepositoryIndex(f.ctx(), &pb.RepositoryIndexRequest{}); err != nil || len(r.Models) != 3 || r.Models[2].Name != "m" || r.Models[2].State != "READY" {
 		t.Errorf("%v %v", r, err)
 	}
-	if r, err := f.oip.ModelStatistics(f.ctx(), &pb.ModelStatisticsRequest{Name: "m"}); err != nil || r.ModelStats[0].InferenceCount != 3 || r.ModelStats[0].InferenceStats.Fail.Count != 1 || r.ModelStats[0].ExecutionCount != 2 {
+	if r, err := f.oip.ModelStatistics(f.ctx(), &pb.ModelStatisticsRequest{Name: "m"}); err != nil || r.ModelStats[0].InferenceCount != 3 || r.ModelStats[0].ExecutionCount != 2 ||
+		r.ModelStats[0].InferenceStats.Queue.Count != 8 || r.ModelStats[0].InferenceStats.Queue.Ns != 30 || r.ModelStats[0].InferenceStats.CacheHit.Count != 5 {
 		t.Errorf("%v %v", r, err)
 	}
 	_, err := f.oip.RepositoryModelLoad(f.ctx(), &pb.RepositoryModelLoadRequest{ModelName: "m"})
