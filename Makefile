@@ -16,6 +16,7 @@ ADMIN     ?= 127.0.0.1:1338
 BENCHARGS ?=
 MODELARGS ?=
 SOAKARGS  ?=
+CLIENTARGS ?=
 SEED      ?=
 SEEDS     ?= 5000
 
@@ -58,8 +59,8 @@ test-models: need-go ## models of real libraries (xgboost, ONNX Runtime, pandas,
 	@.ci/models.sh $(MODELARGS)
 
 .PHONY: test-clients
-test-clients: build ## the client libraries against a gateway
-	@.ci/clients.sh
+test-clients: build ## the client libraries, ours and those of other servers, against a gateway
+	@.ci/clients.sh $(CLIENTARGS)
 
 .PHONY: test-pythons
 test-pythons: ## the Python binding's tests with Python 3.11 to 3.13 and numpy 1.26 and 2 (PYTHONS="3.12" chooses)

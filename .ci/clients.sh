@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# clients.sh [SET…]: tests the libraries with which apps call a gateway (bin/xebec) against one with the functions of api/clients/testdata; by
-# default all sets. The Go client is tested by `go test`.
+# clients.sh [--report FILE] [--page FILE] [SET…]: tests the libraries with which apps call a gateway (bin/xebec); by default all sets. The sets python and
+# typescript are our clients, with the functions of api/clients/testdata; the Go client is tested by `go test`. The set protocols is the clients of
+# other servers, with the models of api/clients/protocols: --report writes what they could do to FILE, and --page the guide's page.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-venv=build/clients
+venv=build/clients protocols=build/protocols
 
-# environment makes the Python environment of all sets.
+# environment [VENV REQUIREMENTS] makes the Python environment of a set, by default that of our clients.
 environment() {
-	local python requirements=.ci/requirements-clients.txt want
+	local venv=${1:-$venv} requirements=${2:-.ci/requirements-clients.txt} python want
 	python=$(.ci/need.sh python) || return 1
 	want=$({ "$python" -c 'import sys; print(sys.version, sys.base_prefix)'; cat "$requirements"; } | sha256sum)
 	[[ ! -x $venv/bin/python || $(cat "$venv/requirements.sum" 2>/dev/null) != "$want" ]] || return 0
@@ -27,18 +28,20 @@ dir='' gateway=''
 stop() {
 	[[ -z $gateway ]] || { kill "$gateway" 2>/dev/null && wait "$gateway" 2>/dev/null; } || true
 	[[ -z $dir ]] || rm -rf "$dir"
+	dir='' gateway=''
 }
 trap stop EXIT
 
-# serve starts the gateway and exports its address as XEBEC_SERVER.
+# serve CONFIG [FLAG…] starts a gateway and exports its addresses as XEBEC_SERVER and XEBEC_GRPC.
 serve() {
 	dir=$(mktemp -d)
-	PATH=$PWD/bin:$PATH bin/xebec serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --data-dir none --config api/clients/testdata 2>"$dir/log" &
+	PATH=$PWD/bin:$PATH bin/xebec serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --grpc-listen 127.0.0.1:0 --data-dir none --config "$@" 2>"$dir/log" &
 	gateway=$!
 	for ((i = 0; i < 600; i++)); do # the gateway writes its addresses when it serves
 		XEBEC_SERVER=$(grep -oE '"functions": "[^"]+"' "$dir/log" | cut -d'"' -f4)
-		export XEBEC_SERVER
-		[[ -n $XEBEC_SERVER ]] && "$venv/bin/python" -c "import urllib.request as u; u.urlopen('http://$XEBEC_SERVER/readyz')" 2>/dev/null && return 0
+		XEBEC_GRPC=$(grep -oE '"grpc": "[^"]+"' "$dir/log" | cut -d'"' -f4)
+		export XEBEC_SERVER XEBEC_GRPC
+		[[ -n $XEBEC_SERVER ]] && curl -fs "http://$XEBEC_SERVER/readyz" >/dev/null && return 0
 		kill -0 "$gateway" 2>/dev/null || break
 		sleep 0.1
 	done
@@ -67,20 +70,49 @@ typescript_client() (
 	rm -rf dist && npm test --silent
 )
 
-all=(python typescript)
-sets=("${@:-${all[@]}}")
-for name in "${sets[@]}"; do
-	if [[ " ${all[*]} " != *" $name "* ]]; then
-		echo "error: there is no set '$name'; expected one of: ${all[*]}" >&2
-		exit 2
-	fi
-done
+# Each file is a process of its own: Triton's and KServe's packages describe the same messages, which one process cannot do.
+protocols_client() {
+	local folder=api/clients/protocols failed=0 file
+	: >"$dir/results"
+	for file in "$folder"/test_*.py; do
+		"$protocols/bin/python" -m pytest -q -p no:cacheprovider --results "$dir/results" "$file" || failed=1
+	done
+	"$protocols/bin/python" "$folder/report.py" "$dir/results" "${reports[@]}" || failed=1
+	return $failed
+}
 
-environment && serve || exit 1
+all=(python typescript protocols) sets=() reports=()
+while (($# > 0)); do
+	case $1 in
+	--report | --page)
+		[[ $# -gt 1 ]] || { echo "error: $1: expected a file" >&2; exit 2; }
+		reports+=("$1" "$2")
+		shift
+		;;
+	*)
+		if [[ " ${all[*]} " != *" $1 "* ]]; then
+			echo "error: there is no set '$1'; expected one of: ${all[*]}" >&2
+			exit 2
+		fi
+		sets+=("$1")
+		;;
+	esac
+	shift
+done
+((${#sets[@]} > 0)) || sets=("${all[@]}")
+
 failed=0
 for name in "${sets[@]}"; do
 	echo "==> clients: $name"
+	case $name in
+	protocols) # the models need the binding, which is not there for their clients
+		environment "$protocols" .ci/requirements-protocols.txt && .ci/need.sh node && .ci/venv.sh &&
+			serve api/clients/protocols/models --python "$PWD/build/venv/bin/python" || exit 1
+		;;
+	*) environment && serve api/clients/testdata || exit 1 ;;
+	esac
 	"${name}_client" || failed=1
+	kill -0 "$gateway" 2>/dev/null || { echo 'error: the gateway has ended' >&2; failed=1; }
+	stop
 done
-kill -0 "$gateway" 2>/dev/null || { echo 'error: the gateway has ended' >&2; failed=1; }
 exit $failed

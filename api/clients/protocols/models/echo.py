@@ -1,0 +1,3 @@
+import xebec
+
+xebec.serve(lambda batch: batch)

@@ -1,0 +1,64 @@
+"""Our own service over gRPC, with code that grpcio's tools make of the published description."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import grpc
+import grpc_tools
+import pytest
+from grpc_tools import protoc
+
+works = lambda feature: pytest.mark.works("grpcio, with our own service", feature)  # noqa: E731
+DESCRIPTION = Path(__file__).parents[2] / "proto"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The modules of messages and of stubs."""
+    out = tmp_path_factory.mktemp("made")
+    known = Path(grpc_tools.__file__).parent / "_proto"
+    command = ["protoc", f"-I{DESCRIPTION}", f"-I{known}", f"--python_out={out}", f"--grpc_python_out={out}", "xebec/v1/functions.proto"]
+    assert protoc.main(command) == 0
+    sys.path.insert(0, str(out))
+    return importlib.import_module("xebec.v1.functions_pb2"), importlib.import_module("xebec.v1.functions_pb2_grpc")
+
+
+@pytest.fixture
+def stub(made, grpc_address):
+    with grpc.insecure_channel(grpc_address) as channel:
+        yield made[1].FunctionsStub(channel)
+
+
+def numbers(pb, *values):
+    return [pb.Tensor(name="x", numbers=values)]
+
+
+@works("Predict and its default")
+def test_predict(made, stub, seconds):
+    pb, _ = made
+    p = stub.Predict(pb.PredictRequest(function="answer", inputs=numbers(pb, 1, 2, 3, 4), options=pb.Options(slo_ms=60_000)), timeout=seconds)
+    assert p.query_id and list(p.models) == ["numbers@1"] and not p.default and len(p.outputs[0].data) == 16, p
+    p = stub.Predict(pb.PredictRequest(function="safe", inputs=numbers(pb, 1, 2, 3, 4)), timeout=seconds)
+    assert p.default and p.default_explanation
+
+
+@works("PredictBatch, PredictStream and Feedback")
+def test_others(made, stub, seconds):
+    pb, _ = made
+    b = stub.PredictBatch(pb.PredictBatchRequest(function="answer", queries=[pb.Query(inputs=numbers(pb, i, 0, 0, 0)) for i in range(20)]), timeout=seconds)
+    assert len({p.query_id for p in b.predictions}) == 20
+    said = stub.PredictStream(pb.PredictRequest(function="say", inputs=[pb.Tensor(items=[b"a b c"])]), timeout=seconds)
+    assert [p.outputs[0].items[0] for p in said] == [b"A ", b"B ", b"C "]
+    assert stub.Feedback(pb.FeedbackRequest(function="answer", query_id=b.predictions[0].query_id, correct=True), timeout=seconds).status
+
+
+@works("errors; a call to the function port names the right one")
+def test_errors(made, stub, seconds, address, grpc_address):
+    pb, grpc_module = made
+    with pytest.raises(grpc.RpcError) as e:
+        stub.Predict(pb.PredictRequest(function="nobody"), timeout=seconds)
+    assert e.value.code() == grpc.StatusCode.NOT_FOUND and dict(e.value.trailing_metadata())["xebec-code"]
+    with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError) as e:
+        grpc_module.FunctionsStub(channel).Predict(pb.PredictRequest(function="answer"), timeout=seconds)
+    assert e.value.code() == grpc.StatusCode.UNIMPLEMENTED and grpc_address in e.value.details()
