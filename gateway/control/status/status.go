@@ -349,7 +349,9 @@ func (r *Reader) functions(name string) []api.FunctionStatus {
 	for i := range out {
 		out[i].Revision = r.cfg.Declarations.Revision(api.KindFunction, out[i].Spec.Name)
 		out[i].Created = r.cfg.Declarations.Created(out[i].Spec.Name)
-		out[i].Policy.Store = r.store()
+		if out[i].Policy != nil { // a function without models has none
+			out[i].Policy.Store = r.store()
+		}
 	}
 	return out
 }
