@@ -77,7 +77,8 @@ func (f *feature) check(message *pb.Feature, spec *api.TensorSpec, example int) 
 		return api.Errorf(api.InvalidArgument, "input: examples[%d]: feature %q: "+format, append([]any{example, spec.Name}, args...)...)
 	}
 	f.message = message
-	n, kind := 0, ""
+	var n int
+	var kind string // of values that the type cannot have
 	switch list := message.GetKind().(type) {
 	case *pb.Feature_BytesList:
 		n, kind = len(list.BytesList.GetValue()), "bytes_list"

@@ -83,9 +83,10 @@ func TestTypes(t *testing.T) {
 		specs := []api.TensorSpec{{Name: "x", DType: c.dtype, Shape: []int64{2}}}
 		c.values.Dtype, c.values.TensorShape = DType(c.dtype), shape(1, 2)
 		content := &pb.TensorProto{Dtype: c.values.Dtype, TensorShape: c.values.TensorShape, TensorContent: []byte(c.want)}
-		if c.dtype == api.String {
+		switch c.dtype {
+		case api.String:
 			content.TensorContent = []byte("\x02\x00ä")
-		} else if c.dtype == api.Bytes {
+		case api.Bytes:
 			content.TensorContent = []byte("\x01\x01\xff\xff")
 		}
 		for _, m := range []*pb.TensorProto{c.values, content} {
