@@ -230,7 +230,7 @@ func statisticsOf(n query.Named, st api.ModelStatistics) *pb.ModelStatistics {
 	return &pb.ModelStatistics{Name: st.ID.Name, Version: st.ID.Version, InferenceCount: queries, ExecutionCount: st.Batches, InferenceStats: &pb.InferStatistics{
 		Success: duration(succeeded), Fail: duration(failed), Queue: duration(st.Queue), ComputeInfer: duration(st.Evaluation),
 		CacheHit: duration(api.Durations{Count: st.CacheHits}), CacheMiss: duration(api.Durations{Count: st.CacheMisses}),
-		ComputeInput: &pb.StatisticDuration{}, ComputeOutput: &pb.StatisticDuration{}, // within compute_infer
+		ComputeInput: duration(api.Durations{Count: st.Evaluation.Count}), ComputeOutput: duration(api.Durations{Count: st.Evaluation.Count}), // their time is in compute_infer
 	}}
 }
 

@@ -83,7 +83,7 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 				Replicas: []api.ReplicaStatus{{Batches: 2, Profile: api.Profile{MeanMicros: 5}}}}}, nil
 		},
 		Statistics: func(string) []api.ModelStatistics {
-			return []api.ModelStatistics{{ID: api.ModelID{Name: "m", Version: "1"}, Succeeded: 3, Failed: 1, Batches: 2, Queue: api.Durations{Count: 3, Nanos: 30}, CacheHits: 5}}
+			return []api.ModelStatistics{{ID: api.ModelID{Name: "m", Version: "1"}, Succeeded: 3, Failed: 1, Batches: 2, Queue: api.Durations{Count: 3, Nanos: 30}, Evaluation: api.Durations{Count: 2, Nanos: 20}, CacheHits: 5}}
 		},
 		Limits: Limits{MessageBytes: 4 << 20, HeaderBytes: 64 << 10, FirstByteTimeout: 30 * time.Second, HeaderTimeout: 30 * time.Second, IdleTimeout: time.Minute, MinRate: 16 << 10, RateGrace: 30 * time.Second},
 	}
@@ -336,7 +336,8 @@ func TestDocuments(t *testing.T) {
 		t.Errorf("%v %v", r, err)
 	}
 	if r, err := f.oip.ModelStatistics(f.ctx(), &pb.ModelStatisticsRequest{Name: "m"}); err != nil || r.ModelStats[0].InferenceCount != 3 || r.ModelStats[0].ExecutionCount != 2 ||
-		r.ModelStats[0].InferenceStats.Queue.Count != 8 || r.ModelStats[0].InferenceStats.Queue.Ns != 30 || r.ModelStats[0].InferenceStats.CacheHit.Count != 5 {
+		r.ModelStats[0].InferenceStats.Queue.Count != 8 || r.ModelStats[0].InferenceStats.Queue.Ns != 30 || r.ModelStats[0].InferenceStats.CacheHit.Count != 5 ||
+		r.ModelStats[0].InferenceStats.ComputeInput.Count != 2 || r.ModelStats[0].InferenceStats.ComputeOutput.Count != 2 {
 		t.Errorf("%v %v", r, err)
 	}
 	_, err := f.oip.RepositoryModelLoad(f.ctx(), &pb.RepositoryModelLoadRequest{ModelName: "m"})

@@ -109,7 +109,7 @@ func TestStatistics(t *testing.T) {
 			switch {
 			case m.Version == "1":
 				if m.Inference_count != 4 || m.Execution_count != 3 || st["success"].Count != 1 || st["success"].NS == 0 || st["fail"].Count != 0 ||
-					st["queue"] != (duration{9, 40}) || st["compute_infer"] != (duration{3, 300}) || st["cache_hit"].Count != 5 || st["cache_miss"].Count != 6 {
+					st["queue"] != (duration{9, 40}) || st["compute_infer"] != (duration{3, 300}) || st["compute_input"] != (duration{3, 0}) || st["compute_output"] != (duration{3, 0}) || st["cache_hit"].Count != 5 || st["cache_miss"].Count != 6 {
 					t.Errorf("%s: %s", path, a.Body)
 				}
 			case m.Name == "f":

@@ -235,7 +235,9 @@ func appendStatistics(dst []byte, n query.Named, st api.ModelStatistics) []byte 
 	}{
 		{"success", succeeded}, {"fail", failed}, {"queue", st.Queue}, {"compute_infer", st.Evaluation}, {"cache_hit", api.Durations{Count: st.CacheHits}},
 		{"cache_miss", api.Durations{Count: st.CacheMisses}},
-		{"compute_input", api.Durations{}}, {"compute_output", api.Durations{}}, // within compute_infer: inputs are written and outputs read in the memory of the replica
+		// Their time is in compute_infer: inputs are written and outputs read in the memory of the replica. The counts of the three are equal in Triton, and
+		// perf_analyzer demands it.
+		{"compute_input", api.Durations{Count: st.Evaluation.Count}}, {"compute_output", api.Durations{Count: st.Evaluation.Count}},
 	} {
 		if i > 0 {
 			dst = append(dst, ',')
