@@ -41,7 +41,7 @@ serve() {
 		XEBEC_SERVER=$(grep -oE '"functions": "[^"]+"' "$dir/log" | cut -d'"' -f4)
 		XEBEC_GRPC=$(grep -oE '"grpc": "[^"]+"' "$dir/log" | cut -d'"' -f4)
 		export XEBEC_SERVER XEBEC_GRPC
-		[[ -n $XEBEC_SERVER ]] && curl -fs "http://$XEBEC_SERVER/readyz" >/dev/null && return 0
+		[[ -n $XEBEC_SERVER ]] && "$venv/bin/python" -c "import urllib.request as u; u.urlopen('http://$XEBEC_SERVER/readyz')" 2>/dev/null && return 0
 		kill -0 "$gateway" 2>/dev/null || break
 		sleep 0.1
 	done
@@ -106,7 +106,7 @@ for name in "${sets[@]}"; do
 	echo "==> clients: $name"
 	case $name in
 	protocols) # the models need the binding, which is not there for their clients
-		environment "$protocols" .ci/requirements-protocols.txt && .ci/need.sh node && .ci/venv.sh &&
+		environment "$protocols" .ci/requirements-protocols.txt && environment && .ci/need.sh node && .ci/need.sh curl && .ci/venv.sh &&
 			serve api/clients/protocols/models --python "$PWD/build/venv/bin/python" || exit 1
 		;;
 	*) environment && serve api/clients/testdata || exit 1 ;;

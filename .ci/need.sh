@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# need.sh go|cc|python|node|spin|redis|docker: succeeds silently if the tool is installed, else says what is missing and how to install it.
+# need.sh go|cc|python|node|curl|spin|redis|docker: succeeds silently if the tool is installed, else says what is missing and how to install it.
 # `need.sh python` prints the interpreter that it chose.
 set -euo pipefail
 
@@ -12,7 +12,7 @@ missing() {
 	exit 1
 }
 
-case "${1:?usage: need.sh go|cc|python|node|spin|redis|docker}" in
+case "${1:?usage: need.sh go|cc|python|node|curl|spin|redis|docker}" in
 go)
 	go=${GO:-go}
 	command -v "$go" >/dev/null ||
@@ -44,6 +44,9 @@ python)
 	done
 	missing "Python 3.$python_min or newer is needed for the demo's numpy and scikit-learn (${seen:-there is no ${PYTHON:-python3} on the PATH})." \
 		"Debian, Ubuntu: apt-get install python3 python3-venv. Or name one: make PYTHON=/path/to/python3."
+	;;
+curl)
+	command -v curl >/dev/null || missing 'curl is needed for the tests of the clients of other servers.' 'Debian, Ubuntu: apt-get install curl.'
 	;;
 node)
 	node --version 2>/dev/null | grep -qE '^v(2[0-9]|[3-9][0-9])\.' && command -v npm >/dev/null ||
