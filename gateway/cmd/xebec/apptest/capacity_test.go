@@ -61,7 +61,7 @@ func TestBrokenModels(t *testing.T) {
 	}
 	all := testModel("good", nil, uncached) + function("good", "good", "slo: 60s")
 	for _, b := range broken {
-		all += plain(pythonModel(t, dir, b.name, b.program, b.bounds)) + function(b.name, b.name, "slo: 100ms", theDefault)
+		all += plain(pythonModel(t, dir, b.name, b.program, b.bounds+"\ndigest: none")) + function(b.name, b.name, "slo: 100ms", theDefault)
 	}
 	g := serve(t, "--python", python(t), "--config", manifest(t, all))
 	neighbour := g.awaitReplicas("good", 1).Replicas[0].PID

@@ -180,6 +180,7 @@ name: %s
 inputs:  [{name: input, dtype: float32, shape: [2]}]
 outputs: [{name: output, dtype: float32, shape: [2]}]
 run: {command: [%s, model.py]}
+digest: none
 `, name, command))
 	}
 	bad("no-command", "no-such-program", "")

@@ -90,7 +90,7 @@ func TestAPipelineOfModels(t *testing.T) {
 	}
 	g := serve(t, "--python", python(t), "--config", manifest(t, all))
 	for _, name := range names {
-		g.describes(name, "Calls:      decode, classify")
+		g.describes(name, "Calls:", " decode, classify\n")
 		if a := g.raw(name, "1,2,3.5"); !a.predicted() || a.text() != "small 6.5" {
 			t.Errorf("%s: %v", name, a)
 		}

@@ -157,11 +157,11 @@ func TestGoWordsExample(t *testing.T) {
 		`{"input":"to be or not","parameters":{"limit":2}}`:    `["to","be"]`,
 		`{"input":"to be or not","parameters":{"limit":1000}}`: `["to","be","or","not"]`,
 	} {
-		if a := g.json("/words-go/predict", body); a.Status != 200 || string(a.Output) != want {
+		if a := g.json("/words-go/predict", body, "Xebec-Slo-Ms", patient); a.Status != 200 || string(a.Output) != want {
 			t.Errorf("%s: %v, expected %s", body, a, want)
 		}
 	}
-	if a := g.json("/words-go/predict", `{"input":"to be","parameters":{"limit":"two"}}`); a.Status != 400 || !strings.Contains(a.Cause, "expected a number of words") {
+	if a := g.json("/words-go/predict", `{"input":"to be","parameters":{"limit":"two"}}`, "Xebec-Slo-Ms", patient); a.Status != 400 || !strings.Contains(a.Cause, "expected a number of words") {
 		t.Errorf("a parameter that is none: %v", a)
 	}
 	a := askStream(t, http.DefaultClient, "http://"+g.functions+"/words-go/predict", "to be", "text/event-stream")
