@@ -38,6 +38,9 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	case proto.Message:
 		b := data.MaterializeToBuffer(mem.DefaultBufferPool())
 		defer b.Free()
+		if err := checkWeight(b.ReadOnlyData(), v.ProtoReflect().Descriptor()); err != nil {
+			return err
+		}
 		return proto.Unmarshal(b.ReadOnlyData(), v)
 	}
 	return fmt.Errorf("a %T is no message", v)
