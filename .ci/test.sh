@@ -66,7 +66,7 @@ export XEBEC_BIN=$PWD/bin/xebec XEBEC_TEST_PYTHON=$PWD/build/venv/bin/python XEB
 go_race() {
 	local packages
 	mapfile -t packages < <("$go" list ./... | grep -v '/gateway/forecast$')
-	"$go" test -race -timeout 15m "${packages[@]}"
+	"$go" test -race -timeout 25m "${packages[@]}"
 }
 
 # Simulations take 15 times as long under the race detector, which has something to find only where several run at once.

@@ -162,7 +162,7 @@ func (h *pythonHost) await(ctx context.Context) (message, error) {
 	select {
 	case m, ok := <-h.replies:
 		if !ok {
-			return m, errors.New("python -m xebec._dev ended: is the package xebec of this version installed for this interpreter?")
+			return m, errors.New("python -m xebec._dev ended: is the Python binding of this version installed for this interpreter? Its package is xebec-worker, not xebec")
 		}
 		return m, nil
 	case <-ctx.Done():

@@ -151,7 +151,7 @@ func TestStartsThatFail(t *testing.T) {
 	if e := gone(t, start(t, r, interpreter, "model.py")); e.Code != 7 {
 		t.Errorf("it ended with %+v", e)
 	}
-	if all := strings.Join(s.all, "\n"); !strings.Contains(all, "is the package xebec of this version installed") {
+	if all := strings.Join(s.all, "\n"); !strings.Contains(all, "is the Python binding of this version installed") {
 		t.Errorf("it says %q", all)
 	}
 	if err := r.Close(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
 	"github.com/xebec-serving/xebec/gateway/registry"
 	"github.com/xebec-serving/xebec/gateway/registry/watch"
+	"go.uber.org/zap"
 )
 
 // Versions of watched directories are their bytes, too. Nothing of them is in the store, so the digest that a version had when it was
@@ -73,6 +74,11 @@ func (d *Declarations) takeFiles(ctx context.Context, w *watched, r watch.Report
 	}
 	if maps.Equal(before, now) {
 		return false
+	}
+	for id, t := range now {
+		if t.problem != "" && t.problem != before[id].problem {
+			d.cfg.Log.Warn("watched models: problem", zap.String("model", id.Name), zap.String("version", id.Version), zap.String("problem", t.problem))
+		}
 	}
 	d.cfg.Catalog.Lock()
 	defer d.cfg.Catalog.Unlock()

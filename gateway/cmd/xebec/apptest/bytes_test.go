@@ -185,6 +185,9 @@ func TestWatchedVersionsAreTheirBytes(t *testing.T) {
 			text := g.must("describe", "gateway")
 			return strings.Contains(text, "factor.txt changed"), text
 		})
+		if text := g.logText(); !strings.Contains(text, "factor.txt changed") {
+			t.Errorf("the log does not have the problem:\n%s", text)
+		}
 	}
 	writeFile(t, source, "factor.txt", "20")
 	shown()
