@@ -302,7 +302,7 @@ func (r *Runtime) startWarm(ctx context.Context, l containers.Launch, w *warm) e
 		return err
 	}
 	defer func() { // the container has its own mount of the socket, and connects once
-		ln.Close()
+		_ = ln.Close()
 		os.Remove(dir)
 	}()
 	l.Env = append(slices.Clone(l.Env), envSocket+"="+ln.Addr().String())
@@ -339,7 +339,7 @@ func (h *warmth) listen() (dir string, ln *net.UnixListener, err error) {
 	}
 	if err != nil {
 		if ln != nil {
-			ln.Close()
+			_ = ln.Close()
 		}
 		os.Remove(dir)
 		return "", nil, fmt.Errorf("a socket for a container that is to wait: %w", err)
@@ -360,13 +360,13 @@ func (w *warm) command(argv, modules []string) ([]string, error) {
 func (w *warm) await(ctx context.Context, ln *net.UnixListener) error {
 	ctx, done := context.WithTimeout(ctx, warmImport)
 	defer done()
-	defer context.AfterFunc(ctx, func() { ln.SetDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(ctx, func() { _ = ln.SetDeadline(time.Unix(1, 0)) })()
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
 		select {
 		case <-w.in.exited:
-			ln.SetDeadline(time.Unix(1, 0))
+			_ = ln.SetDeadline(time.Unix(1, 0))
 		case <-ended:
 		}
 	}()

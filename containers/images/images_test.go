@@ -330,7 +330,7 @@ func TestEveryUserMayRead(t *testing.T) {
 			}
 			name := path.Join("/", h.Name)
 			own := name == "/" || name == "/echo" || strings.HasPrefix(name, "/usr/local/lib/xebec")
-			if want := int64(0o444 | (h.Mode & 0o100 / 0o100 * 0o111)); own && h.Typeflag != tar.TypeSymlink && h.Mode&want != want {
+			if want := 0o444 | (h.Mode & 0o100 / 0o100 * 0o111); own && h.Typeflag != tar.TypeSymlink && h.Mode&want != want {
 				t.Errorf("%s of layer %s has the mode %#o: expected that every user may read it", name, file.Name, h.Mode)
 			}
 			if own && name != "/" {

@@ -57,7 +57,7 @@ func (w *watch) end() error {
 // within reports what an environment has too much of.
 func (b *builder) within() error {
 	var disk unix.Statfs_t
-	if err := unix.Statfs(b.dir, &disk); err == nil && uint64(disk.Bavail)*uint64(disk.Bsize) < minFree {
+	if err := unix.Statfs(b.dir, &disk); err == nil && disk.Bavail*uint64(disk.Bsize) < minFree {
 		return fmt.Errorf("less than %d MiB are free on the disk of %s", minFree>>20, b.dir)
 	}
 	var size int64

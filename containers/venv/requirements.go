@@ -78,7 +78,7 @@ func readText(dir, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	info, err := root.Stat(name)
 	if err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (r *requirements) copyWheel(name string, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	info, err := root.Stat(name)
 	if err != nil {
 		return err

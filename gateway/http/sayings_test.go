@@ -303,17 +303,17 @@ func (w *words) oipBinary() string {
 // binaryOf has the elements as the protocol's binary extension lays them out.
 func binaryOf(d api.DType, elements []string) (dst []byte) {
 	for _, literal := range elements {
-		switch {
-		case d == api.String:
+		switch d {
+		case api.String:
 			var s string
 			_ = json.Unmarshal([]byte(literal), &s)
 			dst = append(binary.LittleEndian.AppendUint32(dst, uint32(len(s))), s...)
-		case d == api.Bool:
+		case api.Bool:
 			dst = append(dst, map[string]byte{"true": 1, "false": 0}[literal])
-		case d == api.Float32:
+		case api.Float32:
 			x, _ := strconv.ParseFloat(literal, 32)
 			dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(float32(x)))
-		case d == api.Float64:
+		case api.Float64:
 			x, _ := strconv.ParseFloat(literal, 64)
 			dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(x))
 		default:

@@ -143,7 +143,8 @@ func (t *Table) infer(column int, types ...api.DType) api.DType {
 	for _, d := range types {
 		fits := true
 		for row := 0; row < t.rows && fits; row++ {
-			cell, err := t.cell(row, column), error(nil)
+			cell := t.cell(row, column)
+			var err error
 			scratch, err = encode(scratch[:0], d, cell)
 			fits = err == nil && !isCode(cell)
 		}
@@ -252,7 +253,6 @@ func (t *Table) at(row, column int, err error) error {
 
 // encode appends a cell as a value of a type.
 func encode(to []byte, d api.DType, cell []byte) ([]byte, error) {
-	var err error
 	switch text := string(cell); d {
 	case api.String:
 		return append(to, cell...), nil
@@ -263,21 +263,17 @@ func encode(to []byte, d api.DType, cell []byte) ([]byte, error) {
 		case "false", "False", "FALSE":
 			return append(to, 0), nil
 		}
-		err = strconv.ErrSyntax
 	case api.Int32, api.Int64:
-		var n int64
-		if n, err = strconv.ParseInt(text, 10, 8*d.Size()); err == nil {
+		if n, err := strconv.ParseInt(text, 10, 8*d.Size()); err == nil {
 			return appendBits(to, uint64(n), d.Size()), nil
 		}
 	case api.Float32, api.Float64:
-		var x float64
-		if x, err = strconv.ParseFloat(text, 8*d.Size()); err == nil && (math.IsInf(x, 0) || math.IsNaN(x)) {
-			err = strconv.ErrRange
-		}
-		if err == nil && d == api.Float32 {
+		x, err := strconv.ParseFloat(text, 8*d.Size())
+		switch {
+		case err != nil || math.IsInf(x, 0) || math.IsNaN(x):
+		case d == api.Float32:
 			return appendBits(to, uint64(math.Float32bits(float32(x))), 4), nil
-		}
-		if err == nil {
+		default:
 			return appendBits(to, math.Float64bits(x), 8), nil
 		}
 	}

@@ -100,13 +100,13 @@ func (c *cli) deployDir(ctx context.Context, dir string, q api.Deployment, uploa
 		return changes, err
 	}
 	// Read it here first, so that errors name the path that was typed.
-	set, err := manifest.LoadModelDir(dir)
-	if err != nil {
+	if _, err = manifest.LoadModelDir(dir); err != nil {
 		return changes, err
 	}
 	if upload || c.elsewhere() {
 		// The directory is read by its absolute path from here on, like the gateway does.
-		if set, err = manifest.LoadModelDir(q.Dir); err == nil {
+		set, err := manifest.LoadModelDir(q.Dir)
+		if err == nil {
 			err = c.upload(ctx, set, &q)
 		}
 		if err != nil {
