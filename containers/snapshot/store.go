@@ -490,7 +490,7 @@ func (s *Store) Collect(keep map[string]bool, before time.Time) (removed int, er
 			continue
 		}
 		at := filepath.Join(s.cfg.Dir, e.Name())
-		if tree { // it vanishes at once, for whoever looks meanwhile
+		if tree { // it vanishes at once, also for those who look meanwhile
 			gone := filepath.Join(s.cfg.Dir, ".new-gone-"+e.Name())
 			if err := os.Rename(at, gone); err != nil {
 				errs = append(errs, err)

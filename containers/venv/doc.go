@@ -8,7 +8,7 @@
 //     requirements with the files that they name, the interpreter, the binding, the options. Launches that need the same one
 //     at the same time wait for one build. Gateways that share the data directory while one takes over wait for each other,
 //     by a lock.
-//   - What is incomplete is never used: the last thing that is written is a marker. Without it the next build begins anew.
+//   - What is incomplete is never used: the last thing that is written is a marker. Without it the next build begins again.
 //   - A build is bounded: its time, its bytes and files, what it leaves free on the disk, and how many run at once. It ends when
 //     no launch waits for it any more.
 //   - A build that fails says so with the last lines of the installer. It is tried again after a delay that doubles, and

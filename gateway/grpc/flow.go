@@ -88,7 +88,7 @@ func (f *flow) signal() {
 	}
 }
 
-// leave says that nobody takes what comes.
+// leave says that what comes is not taken any more.
 func (f *flow) leave() {
 	f.mu.Lock()
 	f.left, f.parts, f.bytes = true, nil, 0

@@ -76,7 +76,7 @@ type Config struct {
 	Models func(ctx context.Context, name string) ([]api.ModelStatus, error)
 	// Statistics counts what all versions of a model have done, or those of all models where name is empty.
 	Statistics func(name string) []api.ModelStatistics
-	// SetLoaded has a model keep a replica, or lets it sleep, for a caller with this authorization; nil: nobody may.
+	// SetLoaded has a model keep a replica, or lets it sleep, for a caller with this authorization; nil: no caller may.
 	SetLoaded func(ctx context.Context, authorization, model string, loaded bool) error
 	// Refused is told of connections that are closed, by reason; may be nil. Panicked is told of handlers that have panicked; may be nil.
 	Refused  func(r Reason)

@@ -125,12 +125,15 @@ func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), cha
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for over := time.Now().Add(30 * time.Second); !ok(); {
-		if time.Now().After(over) {
+	over, tick := time.After(30*time.Second), time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-over:
 			t.Errorf("not within 30 s: %s", what)
 			return
+		case <-tick.C:
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 

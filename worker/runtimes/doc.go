@@ -10,7 +10,7 @@
 //
 // --describe loads the model, and evaluates a batch of zeros where the file does not say the shapes of its outputs.
 //
-// Several formats are pickles, or contain some: whoever wrote the file chooses what is run when it is loaded.
+// Several formats are pickles, or contain some: the author of the file chooses what is run when it is loaded.
 // [Found.Pickle] says so, and a runtime refuses such a file without --allow-pickle. A file is recognised without a
 // library and without loading it; it may be hostile, so what is read of it is bounded.
 package runtimes

@@ -212,7 +212,7 @@ func (s *service) statistics(x dialect.Exchange) {
 }
 
 // appendStatistics appends an element of model_stats, with a comma before it unless it is the first. success and fail count the requests that
-// address the function or version; the counts of a version beside them are of all that it has done, whoever asked.
+// address the function or version; the counts of a version beside them are of all that it has done, in whatever protocol it was asked.
 //
 // A query that the cache has answered waited no time in the queue. Triton counts it there, and perf_analyzer finds the version that it measures by this count.
 func appendStatistics(dst []byte, n query.Named, st api.ModelStatistics) []byte {
