@@ -85,6 +85,7 @@ type Runtime struct {
 	closed    bool
 	attempts  int   // to make contact, for callers that wait while another one tries
 	failed    error // the error of the last attempt
+	sweeping  bool  // sweepLater runs
 	inContact bool  // the engine answered, orphans are removed, and nothing has failed since
 	noInit    bool  // this engine has no init
 	known     map[string]struct{}
@@ -345,14 +346,43 @@ func (r *Runtime) discard(name string) {
 	r.mu.Unlock()
 }
 
-// orphan forgets a container, so that the next contact removes it.
+// orphan forgets a container, so that the next contact removes it, and makes this contact as soon as the engine answers: perhaps no replica starts
+// for long.
 func (r *Runtime) orphan(name string) {
 	r.mu.Lock()
 	delete(r.known, name)
 	r.inContact = false
+	if !r.closed && !r.sweeping {
+		r.sweeping = true
+		r.supervised.Go(r.sweepLater) // Close has not begun to wait
+	}
 	r.mu.Unlock()
 	r.log.Warn("a container is left behind, and will be removed at the next contact with the Docker engine", zap.String("container", name))
 }
+
+// sweepLater tries to remove what was left behind until it has, or the Runtime is closed.
+func (r *Runtime) sweepLater() {
+	for pause := pauseMax; ; pause = min(2*pause, sweepPause) {
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-r.starting.Done():
+			timer.Stop()
+			return
+		}
+		_ = r.Sweep(r.starting)
+		r.mu.Lock()
+		swept := r.inContact // another start may have swept, too
+		r.sweeping = !swept
+		r.mu.Unlock()
+		if swept {
+			return
+		}
+	}
+}
+
+// sweepPause is the longest pause between two attempts.
+const sweepPause = 30 * time.Second
 
 func (r *Runtime) remove(ctx context.Context, container string) error {
 	_, err := r.engine.ContainerRemove(ctx, container, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})

@@ -164,7 +164,7 @@ func TestAStreamMayWait(t *testing.T) {
 
 // TestNoRoom: the beginnings of messages count against the budget. Where it has nothing left their connections end, and small calls of others do not.
 func TestNoRoom(t *testing.T) {
-	f := serve(t, querytest.Floats4, querytest.Sum, func(c *Config, _ *query.Model) { c.Memory.(*budget).limit = 256 << 10 })
+	f := serve(t, querytest.Floats4, querytest.Sum, func(c *Config, _ *query.Model) { c.Memory.(*budget).limit.Store(256 << 10) })
 	r := f.rude()
 	r.call(1, modelInfer)
 	r.message(1, 2<<20, make([]byte, 10<<10), false)

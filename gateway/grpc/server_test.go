@@ -34,12 +34,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // budget is a Memory.
 type budget struct {
-	limit int64
+	limit atomic.Int64
 	used  atomic.Int64
 }
 
 func (b *budget) Reserve(n int) bool {
-	if b.used.Add(int64(n)) > b.limit {
+	if b.used.Add(int64(n)) > b.limit.Load() {
 		b.used.Add(int64(-n))
 		return false
 	}
@@ -47,7 +47,7 @@ func (b *budget) Reserve(n int) bool {
 }
 func (b *budget) Hold(n int)   { b.used.Add(int64(n)) }
 func (b *budget) Return(n int) { b.used.Add(int64(-n)) }
-func (b *budget) Full() bool   { return b.used.Load() >= b.limit }
+func (b *budget) Full() bool   { return b.used.Load() >= b.limit.Load() }
 
 // fixture is a server with model "m@1", function "f" with a default, and function "g" without.
 type fixture struct {
@@ -66,7 +66,8 @@ type fixture struct {
 func serve(t *testing.T, sig api.Signature, submit func(it *scheduler.Item), change ...func(*Config, *query.Model)) *fixture {
 	t.Helper()
 	start := time.Now()
-	f := &fixture{t: t, memory: &budget{limit: 1 << 30}, refused: make(chan Reason, 16)}
+	f := &fixture{t: t, memory: new(budget), refused: make(chan Reason, 16)}
+	f.memory.limit.Store(1 << 30)
 	f.path = query.New(query.Config{Now: func() api.Nanos { return api.Nanos(time.Since(start)) + 1 }, MaxBatch: 8})
 	f.model = query.NewModel(api.ModelID{Name: "m", Version: "1"}, sig, &querytest.Lane{Submit: submit, Cancelled: make(chan uint64, 64)}, 0, new(obs.Endpoint))
 	f.model.Ready.Store(1)

@@ -193,7 +193,7 @@ func TestServingRoom(t *testing.T) {
 	if err != nil || a.Outputs["output"].GetInt64Val()[0] != 1<<20 {
 		t.Errorf("%v %v", a, err)
 	}
-	f.memory.limit = 1 << 19
+	f.memory.limit.Store(1 << 19)
 	_, err = client.Predict(f.ctx(), predict("m", tensorOf([]float32{1}, 1, 1<<18)))
 	code(t, err, codes.ResourceExhausted, "--body-memory")
 }

@@ -190,13 +190,13 @@ type oipAnswer struct {
 	} `json:"outputs"`
 }
 
-func decodeOIP(t *testing.T, name string, n int, text []byte) oipAnswer {
+func decodeOIP(t *testing.T, name, version string, n int, text []byte) oipAnswer {
 	t.Helper()
 	var o oipAnswer
 	if err := json.Unmarshal(text, &o); err != nil {
 		t.Fatalf("%v: %.300s", err, text)
 	}
-	if o.Model != name || o.Version != "1" || o.ID != "seven" || len(o.Outputs) != 1 || o.Outputs[0].Name != "output" ||
+	if o.Model != name || o.Version != version || o.ID != "seven" || len(o.Outputs) != 1 || o.Outputs[0].Name != "output" ||
 		o.Outputs[0].DataType != "INT64" || len(o.Outputs[0].Shape) != 1 || o.Outputs[0].Shape[0] != int64(n) {
 		t.Fatalf("the answer is %.300s: expected an INT64 output of %d digits from %s, id seven", text, n, name)
 	}
@@ -209,7 +209,7 @@ func oipJSON(t *testing.T, g *gateway, d digits, name string) {
 	if a.Status != 200 {
 		t.Fatalf("OIP: %v", a)
 	}
-	d.accuracy(t, name+" OIP JSON", decodeOIP(t, name, len(d.Pixels), a.Body).Outputs[0].Data)
+	d.accuracy(t, name+" OIP JSON", decodeOIP(t, name, "", len(d.Pixels), a.Body).Outputs[0].Data)
 }
 
 func oipBinary(t *testing.T, g *gateway, d digits, name string) {
@@ -230,7 +230,7 @@ func oipBinary(t *testing.T, g *gateway, d digits, name string) {
 	if _, err := fmt.Sscan(a.Header.Get("Inference-Header-Content-Length"), &split); err != nil || split > len(a.Body) {
 		t.Fatalf("Inference-Header-Content-Length: %q, body of %d bytes", a.Header.Get("Inference-Header-Content-Length"), len(a.Body))
 	}
-	o, tensor := decodeOIP(t, name, len(d.Pixels), a.Body[:split]), a.Body[split:]
+	o, tensor := decodeOIP(t, name, "1", len(d.Pixels), a.Body[:split]), a.Body[split:]
 	if o.Outputs[0].Params.Bytes != len(tensor) || len(tensor) != 8*len(d.Pixels) {
 		t.Fatalf("%d bytes of output, announced as %d: expected 8 for each of %d digits", len(tensor), o.Outputs[0].Params.Bytes, len(d.Pixels))
 	}

@@ -451,7 +451,7 @@ def test_without_a_gateway(missing):
     del env[missing]
     done = subprocess.run([sys.executable, "-c", ECHO], env=env, capture_output=True, text=True)
     assert done.returncode == 2
-    assert missing in done.stderr and "xebec.try_predict" in done.stderr and "Traceback" not in done.stderr
+    assert missing in done.stderr and "xebec try DIR" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("path", ["@unused-name", "/nonexistent/socket"])
