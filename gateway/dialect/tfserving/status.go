@@ -16,8 +16,8 @@ var dtypes = map[api.DType]string{
 	api.Float16: "DT_HALF", api.BFloat16: "DT_BFLOAT16", api.Float32: "DT_FLOAT", api.Float64: "DT_DOUBLE", api.Bytes: "DT_STRING", api.String: "DT_STRING",
 }
 
-// State is the state of a version that queries may address, in TensorFlow Serving's words.
-func State(m *query.Model) string {
+// stateOf is the state of a version that queries may address, in TensorFlow Serving's words.
+func stateOf(m *query.Model) string {
 	if m.Available() {
 		return "AVAILABLE"
 	}
@@ -35,12 +35,12 @@ func (s *service) status(x dialect.Exchange) {
 	var a dialect.Answer
 	a.Reset(200)
 	a.Body = append(a.Body, `{"model_version_status":[`...)
-	a.Body = append(AppendStatus(a.Body, n.Model.ID.Version, State(n.Model)), "]}"...)
+	a.Body = append(appendStatus(a.Body, n.Model.ID.Version, stateOf(n.Model)), "]}"...)
 	x.Answer(&a)
 }
 
-// AppendStatus appends the status of one version.
-func AppendStatus(dst []byte, version, state string) []byte {
+// appendStatus appends the status of one version.
+func appendStatus(dst []byte, version, state string) []byte {
 	dst = tensorjson.AppendString(append(dst, `{"version":`...), version)
 	dst = append(append(dst, `,"state":"`...), state...)
 	return append(dst, `","status":{"error_code":"OK","error_message":""}}`...)
