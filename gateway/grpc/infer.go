@@ -93,13 +93,18 @@ func (s *Server) modelInfer(_ any, ctx context.Context, decode func(any) error, 
 func (c *inferCall) begin(ctx context.Context) error {
 	c.Open()
 	defer c.Abandon()
-	if err := c.parsed.Scan(c.in.bytes()); err != nil {
+	head, contents := c.in.split()
+	if err := c.parsed.Scan(head); err != nil {
 		return c.drop(ctx, err)
 	}
 	if err := c.AskNamed(c.texts(c.parsed.Model, c.parsed.Version)); err != nil {
 		return c.drop(ctx, err)
 	}
-	err := c.read(ctx)
+	size := c.in.size
+	if contents > 0 {
+		c.parsed.AddContents(c.in.join(contents, c.place(contents)))
+	}
+	err := c.read(ctx, size)
 	if err == nil {
 		if !c.Borrowed() {
 			c.in.free()
@@ -107,6 +112,14 @@ func (c *inferCall) begin(ctx context.Context) error {
 		return nil
 	}
 	return c.refuse(ctx, err)
+}
+
+// place returns memory of the model for contents of n bytes that are its only input; nil: there is none.
+func (c *inferCall) place(n int) api.Slot {
+	if !c.parsed.OneInput(&c.Model().Signature) {
+		return nil
+	}
+	return c.Request.Reserve(n)
 }
 
 // drop ends a call to nothing.
@@ -136,15 +149,15 @@ func (c *inferCall) refusal(ctx context.Context, err error) error {
 	return fail(ctx, f, &c.Identity)
 }
 
-// read reads the inputs and options.
-func (c *inferCall) read(ctx context.Context) error {
+// read reads the inputs and options of a message of so many bytes.
+func (c *inferCall) read(ctx context.Context, size int) error {
 	meta := metaOf(ctx)
 	meta.identify(&c.Identity)
 	m := c.Model()
 	if m.Streams && !c.streamed {
 		return api.Errorf(api.Unsupported, "%s answers in streams (it is decoupled): call ModelStreamInfer instead of ModelInfer", m.ID)
 	}
-	if err := c.reserve(len(c.in.bytes())); err != nil {
+	if err := c.reserve(size); err != nil {
 		return err
 	}
 	if err := c.parsed.Read(&m.Signature, c, c.server.cfg.Path.MaxBatch()); err != nil {

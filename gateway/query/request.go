@@ -193,13 +193,26 @@ func (p *Path) Reserve(function []byte, n int, give func(api.Slot) bool) (_ api.
 // must not change until the request is released, which NotifyReleased reports. Borrow refuses if the query asks several
 // models: the slowest of them would keep the body long after the answer.
 func (r *Request) Borrow(body []byte) bool {
-	if fn := r.fn; fn != nil && !fn.borrows() || len(r.direct) > 0 || r.model.Streams { // a stream may take any time
+	if !r.borrows() {
 		return false
 	}
 	v := &r.queries[0].Inputs[0]
 	r.own, r.borrowed = v.Data[:0], true
 	v.Data = body
 	return true
+}
+
+// Reserve is [Path.Reserve] for a request that is addressed. It does not wait.
+func (r *Request) Reserve(n int) api.Slot {
+	if fn := r.fn; !r.borrows() || r.model.Reserve == nil || fn != nil && fn.Candidates[r.candidate].Route != nil {
+		return nil
+	}
+	s, _ := r.model.Reserve(n, nil)
+	return s
+}
+
+func (r *Request) borrows() bool {
+	return (r.fn == nil || r.fn.borrows()) && len(r.direct) == 0 && !r.model.Streams // a stream may take any time
 }
 
 // borrows reports whether a query of the function asks one model only.

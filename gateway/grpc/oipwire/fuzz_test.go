@@ -35,6 +35,7 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, message []byte, which int) {
 		sig := fuzzSignatures[uint(which)%uint(len(fuzzSignatures))]
 		q, rows, err := parse(message, sig)
+		inParts(t, message, sig, rows, err)
 		if err != nil {
 			e, ok := errors.AsType[*api.Error](err)
 			if !ok || e.Code != api.InvalidArgument && e.Code != api.Unsupported || !utf8.ValidString(e.Message) {
@@ -81,4 +82,36 @@ func FuzzRequest(f *testing.F) {
 			}
 		}
 	})
+}
+
+// inParts: a message of which only the beginning is looked at first, and the contents are added later, is read as the whole one.
+func inParts(t *testing.T, message []byte, sig *api.Signature, rows [][]api.Value, want error) {
+	for _, n := range []int{len(message), len(message) - 1, len(message) / 2} {
+		if n <= 0 {
+			continue
+		}
+		end, data, ok := Contents(message[:n], len(message))
+		if !ok {
+			continue
+		}
+		if end < 0 || end >= data || data >= len(message) || data > n {
+			t.Fatalf("%q: contents after %d from %d on", message, end, data)
+		}
+		q, s := &Request{}, &store{width: len(sig.Inputs)}
+		err := q.Scan(message[:end])
+		if err == nil {
+			q.AddContents(message[data:])
+			err = q.Read(sig, s, maxQueries)
+		}
+		if (err == nil) != (want == nil) || err != nil && err.Error() != want.Error() {
+			t.Fatalf("%q in parts: %v, whole: %v", message, err, want)
+		}
+		for i := range rows {
+			for k := range rows[i] {
+				if !bytes.Equal(rows[i][k].Data, s.rows[i][k].Data) {
+					t.Fatalf("%q in parts: query %d input %d differs", message, i, k)
+				}
+			}
+		}
+	}
 }

@@ -105,6 +105,38 @@ type seen [MaxTensors / 64]uint64
 func (s *seen) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 func (s *seen) add(i int)      { s[i/64] |= 1 << (i % 64) }
 
+// Contents finds the large contents at the end of a message of size bytes that begins with head, so that the message need not lie in one piece: if its last
+// field is raw contents that begin within head, message[:end] are all other fields, and message[data:] the contents.
+func Contents(head []byte, size int) (end, data int, ok bool) {
+	for m := head; len(m) > 0; {
+		at := len(head) - len(m)
+		if tag, rest, ok := varint(m); ok && tag == 7<<3|typeBytes {
+			n, rest, ok := varint(rest)
+			data := len(head) - len(rest)
+			if ok && n == uint64(size-data) && data < size {
+				return at, data, true
+			}
+		}
+		if _, m, ok = next(m); !ok {
+			return 0, 0, false
+		}
+	}
+	return 0, 0, false
+}
+
+// AddContents adds the contents that Contents has found to a message whose other fields were scanned.
+func (q *Request) AddContents(raw []byte) { q.raws = append(q.raws, raw) }
+
+// OneInput reports whether the message is of one query to a model of these tensors, with one input of fixed-size elements: then Borrow may be offered
+// its contents.
+func (q *Request) OneInput(sig *api.Signature) bool {
+	if len(q.inputs) != 1 || len(sig.Inputs) != 1 || sig.Inputs[0].DType.Variable() {
+		return false
+	}
+	t, rank := &q.inputs[0], len(sig.Inputs[0].Shape)
+	return t.rank == rank || t.rank == rank+1 && t.shape[0] == 1
+}
+
 // Scan takes a message apart. After an error only Model is of use, if it was found.
 func (q *Request) Scan(message []byte) error {
 	q.Model, q.Version, q.ID, q.Parameters = nil, nil, nil, q.Parameters[:0]
