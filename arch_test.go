@@ -187,6 +187,7 @@ var homes = []home{
 	{"pgregory.net/rapid", []string{"worker/workertest/..."}, "tests only"},
 	{"github.com/getkin/kin-openapi", nil, "tests only"},
 	{"github.com/google/go-cmp", []string{"worker/workertest/...", "bench/internal/resultstest"}, "tests only"},
+	{"github.com/itchyny/gojq", nil, "tests only"},
 	{"go.uber.org/goleak", nil, "tests only"},
 	{"github.com/cockroachdb/datadriven", nil, "tests only"},
 }

@@ -12,6 +12,7 @@ require (
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/google/go-cmp v0.7.0
+	github.com/itchyny/gojq v0.12.20
 	github.com/klauspost/compress v1.20.3
 	github.com/maypok86/otter/v2 v2.4.0
 	github.com/moby/moby/api v1.56.1
@@ -31,7 +32,10 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/pelletier/go-toml/v2 v2.2.4 // indirect
+require (
+	github.com/itchyny/timefmt-go v0.1.9 // indirect
+	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
+)
 
 require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 
-for program in loadgen floor compare grpc ring figures sim overload learning cache lifecycle capacity step; do
+for program in loadgen floor compare grpc ring figures sim overload learning cache lifecycle capacity step core; do
 	echo "==> building bin/$program"
 	CGO_ENABLED=0 "$go" build -trimpath -o "bin/$program" "./bench/cmd/$program"
 done
@@ -45,6 +45,9 @@ bin/capacity ${DOCKER_HOST:+-docker "$DOCKER_HOST"}
 
 echo '==> batches of steps against batches of whole requests'
 bin/step
+
+echo '==> the core in one process'
+bin/core
 
 echo '==> benchmarks of the packages'
 results=bench/results/$(date +%F)-packages.txt

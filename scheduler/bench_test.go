@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/xebec-serving/xebec/api"
@@ -59,6 +60,15 @@ func (tn *roundTrip) run(tb testing.TB) {
 	}
 }
 
+// cpuNanos is the CPU time of the process so far.
+func cpuNanos(b *testing.B) int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
 // BenchmarkQueries measures the core alone: one operation is one query from Arrive to its End.
 func BenchmarkQueries(b *testing.B) {
 	for _, c := range []struct {
@@ -76,10 +86,12 @@ func BenchmarkQueries(b *testing.B) {
 				}
 			}
 			b.ReportAllocs()
+			cpu := cpuNanos(b)
 			b.ResetTimer()
 			for n := 0; n < b.N; n += c.queries {
 				tn.run(b)
 			}
+			b.ReportMetric(float64(cpuNanos(b)-cpu)/float64(b.N), "cpu-ns/op")
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "queries/s")
 		})
 	}

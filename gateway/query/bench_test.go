@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -106,6 +107,15 @@ func (c *core) submit(slo time.Duration) {
 	w.Release()
 }
 
+// cpuNanos is the CPU time of the process so far.
+func cpuNanos(b *testing.B) int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
 // BenchmarkCore is a query's whole way without HTTP, JSON and a model: look-up, select, cache miss, queue, batch, combine, cache
 // filled, joined for feedback.
 func BenchmarkCore(b *testing.B) {
@@ -117,9 +127,11 @@ func BenchmarkCore(b *testing.B) {
 		b.Run(fmt.Sprintf("%s of %d, cache %d MiB", bench.policy, bench.models, bench.cacheBytes>>20), func(b *testing.B) {
 			c := newCore(b, bench.policy, bench.models, bench.cacheBytes, func(l *driver.Lane) driver.Replica { return &loopback{l: l} })
 			b.ReportAllocs()
+			cpu := cpuNanos(b)
 			for b.Loop() {
 				c.submit(time.Minute)
 			}
+			b.ReportMetric(float64(cpuNanos(b)-cpu)/float64(b.N), "cpu-ns/op")
 		})
 	}
 }

@@ -1,0 +1,74 @@
+# Functions for the jq expressions in README.md and RESULTS.md, which say from where their numbers are. To look at one:
+#   jq -L bench 'include "figures"; load("40 B JSON, 64") | cpu' bench/results/2026-11-26-path.json
+
+def median: sort | length as $n | if $n % 2 == 1 then .[($n - 1) / 2] else (.[$n / 2 - 1] + .[$n / 2]) / 2 end;
+
+# "median (least–most)" of an array.
+def spread: median, min, max;
+
+# Quantile by nearest rank: the least value that the fraction $q of them does not exceed.
+def quantile($q): sort | .[(([(length * $q | ceil), 1] | max) - 1)];
+
+# The whole path (cmd/compare). A load has pairs of runs; ratios are taken within a pair.
+def load($name): .scenarios[] | select(.name == $name);
+def ratio(value): [.pairs[] | (.xebec | value) / (.floor | value)] | spread;
+def cpu: ratio(.cpu_us_per_request);
+def p50: ratio(.p50_us);
+def rates: ([.pairs[].floor.rps] | median), ([.pairs[].xebec.rps] | median);
+
+# The ring (cmd/ring): messages of so many bytes, as often in flight.
+def messages($bytes; $in_flight): .loads[] | select(.load.request_bytes == $bytes and .load.in_flight == $in_flight);
+def against_socket(way; value): [.rounds[] | (way | value) / (.socket | value)] | median;
+
+# The paper's figures 3 to 5 (cmd/figures).
+def container($model): .figure4[] | select(.model == $model);
+def strategy($name): .strategies[] | select(.name == $name);
+def qps: [.rounds[].qps] | median;
+def best_static: [.strategies[] | select((.name | startswith("static")) and (.finals | length) > 0)][0];
+def against_best($name): best_static as $best | [(strategy($name).finals | map(.qps)), ($best.finals | map(.qps))] | transpose | map(.[0] / .[1]) | median;
+def largest($model): .figure3[] | select(.model == $model) | .largest_within_objective;
+
+# Overload (cmd/overload).
+def setting($name): [.rounds[] | select(.setting == $name)];
+def in_time: .in_time / (.in_time + .late + .expired + .refused + .defaults + .others);
+def overload($factor): .overloads[] | select(.factor == $factor);
+
+# Changes of versions (cmd/lifecycle).
+def changes($workload; $load; $kind): [.rollouts[] | select(.workload == $workload and .load == $load) | .changes[] | select(.kind == $kind)];
+def slower: map(.p99_ms / .quiet_p99_ms) | spread;
+def failures: map(.failed) | add;
+
+# Batches of steps (cmd/step).
+def places($n): .settings[] | select(.places == $n);
+
+# Learning (cmd/learning).
+def percent: . * 100;
+def images($title): .figure7[] | select(.title == $title);
+def policy($name): .policies[] | select(.name == $name);
+def best_model: [.models[].error] | min;
+
+# The cache (cmd/cache).
+def hit_ratio($workload; $sizes; $mebibytes): .ratios[] | select(.workload == $workload and .sizes == $sizes and .max_mebibytes == $mebibytes) | .hit_ratio | .xebec, .otter;
+def cost($hit; $bytes; $parallel): .costs[] | select(.hit == $hit and .input_bytes == $bytes and .parallel == $parallel) | ([.rounds[].xebec.ns] | median), ([.rounds[].otter.ns] | median);
+
+# Capacity (cmd/capacity).
+def cold($name): .cold_starts[] | select(.name == $name) | .ms;
+def deciding($what): [.decisions[] | select(.what == $what)];
+
+# The autoscaler in simulation (cmd/sim).
+def scaler($trace; $name): .[] | select(.trace == $trace and .scaler == $name);
+def more($trace; $name): (scaler($trace; "xebec").replica_seconds / scaler($trace; $name).replica_seconds - 1) * 100;
+def simulated($trace): more($trace; "knative-rate"), more($trace; "knative"), (scaler($trace; "xebec", "knative-rate", "knative") | .missed);
+def recovered($trace): scaler($trace; "xebec", "knative-rate", "knative") | .recovery_s;
+def agreeing: .policies[0].groups | max_by(.agree);
+def disagreeing: .policies[0].groups | (max_by(.agree).agree) as $all | map(select(.agree < $all)) | ((map(.share * .error) | add) / (map(.share) | add));
+def step_row: .ideal as $ideal
+  | ([.pairs[].whole.requests_per_s] | median), ([.pairs[].step.requests_per_s] | median),
+    ([.pairs[] | .step.requests_per_s / .whole.requests_per_s] | spread), $ideal.step.requests_per_s / $ideal.whole.requests_per_s,
+    ([.pairs[].whole.requests_per_s / $ideal.whole.requests_per_s] | median), ([.pairs[].step.requests_per_s / $ideal.step.requests_per_s] | median),
+    ([.pairs[].whole.first_p50_ms] | median), ([.pairs[].step.first_p50_ms] | median);
+
+# The core in one process (cmd/core), by CPU time on one core.
+def benchmark($part; $name): .[$part][] | select(.name | endswith($name));
+def millions($part; $name): benchmark($part; $name).cpu_ns | map(1e3 / .);
+def plan($load): benchmark("plans"; "/" + $load).cpu_ns | map(. / 1e6);
