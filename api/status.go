@@ -364,6 +364,8 @@ type Change struct {
 	// Version is empty for all kinds but models.
 	Version string `json:"version,omitempty"`
 	Action  Action `json:"action"`
+	// Note says in a few words what is special about the change.
+	Note string `json:"note,omitempty"`
 	// Fields are those in which an updated object differs from what was declared before, by their paths.
 	Fields []FieldChange `json:"fields,omitempty"`
 }

@@ -277,6 +277,7 @@ func (s *Server) makeControl(workDir string, stores []declarations.Store) {
 	s.catalog = versions.New(versions.Config{
 		Host: s.host, Path: s.path, Learned: s.learned, Life: s.life, Background: s.inBackground, Drain: cfg.DrainTimeout, Log: s.log,
 		SourcesRead: func() bool { return s.declared.SourcesRead() },
+		Unserved:    func(id api.ModelID) { s.declared.NoteUnserved(id) },
 	})
 	s.functions = functions.New(functions.Config{
 		Path: s.path, Learned: s.learned, Epoch: s.epoch, Devices: devices, NextKey: s.host.NextKey, Inferences: s.inferences,

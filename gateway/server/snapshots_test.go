@@ -14,11 +14,12 @@ func TestUnusedSnapshotsAreCollected(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s, _, _ := started(t, Config{DataDir: data})
 	t.Cleanup(func() { _, _ = s.snapshots.Collect(nil, time.Now().Add(time.Hour)) }) // its directories are read-only
+	content := ""
 	deploy := func(text string) {
 		t.Helper()
 		dir := t.TempDir()
 		manifest := "kind: Model\nname: m\nversion: \"" + text + "\"\ninputs: [{name: input, dtype: int64, shape: []}]\noutputs: [{name: output, dtype: int64, shape: []}]\nreplicas: {min: 0}\nrun: {command: [sleep, \"1\"]}\n"
-		for name, content := range map[string]string{"xebec.yaml": manifest, "data": text} {
+		for name, content := range map[string]string{"xebec.yaml": manifest, "data": text + content} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -51,5 +52,14 @@ func TestUnusedSnapshotsAreCollected(t *testing.T) {
 	s.collectUnused(time.Now().Add(time.Hour))
 	if n := kept(); n != 1 {
 		t.Errorf("%d copies are left of one version", n)
+	}
+	content = "mended"
+	deploy("2")
+	if n := kept(); n != 2 {
+		t.Fatalf("there are %d copies of what has never served and of what replaced it", n)
+	}
+	s.collectUnused(time.Now().Add(time.Hour))
+	if n := kept(); n != 1 {
+		t.Errorf("%d copies are left of a version that has never served and was replaced", n)
 	}
 }

@@ -223,11 +223,14 @@ func (c *cli) printChanges(format string, changes api.Changes) error {
 	if format != formatTable {
 		return c.printJSON(format, changes)
 	}
-	note := ""
-	if changes.DryRun {
-		note = " (dry run)"
-	}
 	for _, ch := range changes.Changes {
+		note := ""
+		if changes.DryRun {
+			note = " (dry run)"
+		}
+		if ch.Note != "" {
+			note += ": " + c.clean(ch.Note)
+		}
 		if _, err := fmt.Fprintf(c.out, "%s %s%s\n", changeName(ch), ch.Action, note); err != nil {
 			return err
 		}

@@ -39,6 +39,7 @@ func (d *Declarations) planApply(ctx context.Context, s *versions.State, set *ma
 		return nil, err
 	}
 	e := &edit{changes: changes}
+	var replaced []api.ModelID // versions that have never served
 	for i, c := range changes {
 		var fields []api.FieldChange
 		switch at := i - len(set.Models); {
@@ -46,7 +47,12 @@ func (d *Declarations) planApply(ctx context.Context, s *versions.State, set *ma
 			continue
 		case at < 0:
 			spec := &set.Models[i]
-			if c.Action == api.Created {
+			if c.Note == replacedNote {
+				spec.Interpreter = d.cfg.Host.Interpreter(spec)
+				fields = changedFields(s.Version(spec.ID()).Spec().WithoutSecrets(), spec.WithoutSecrets())
+				replaced = append(replaced, spec.ID())
+			}
+			if c.Action == api.Created || c.Note == replacedNote {
 				fresh, err := d.cfg.Host.New(*spec)
 				if err != nil {
 					d.discard(e)
@@ -70,13 +76,28 @@ func (d *Declarations) planApply(ctx context.Context, s *versions.State, set *ma
 			e.put.Traffic = append(e.put.Traffic, t)
 		}
 		changes[i].Fields = fields
-		e.events = append(e.events, d.event(ctx, string(c.Action), c, differences(fields)))
+		detail := differences(fields)
+		if c.Note != "" {
+			detail = c.Note + ": " + detail
+		}
+		e.events = append(e.events, d.event(ctx, string(c.Action), c, detail))
 	}
 	e.install = func(s *versions.State) error {
+		for _, id := range replaced {
+			if v := s.Version(id); v != nil {
+				s.Remove(v)
+			}
+		}
 		for _, spec := range e.put.Models {
 			d.replaced(spec.ID())
 		}
-		return d.put(s, &e.put, e.fresh, versions.Applied)
+		err := d.put(s, &e.put, e.fresh, versions.Applied)
+		for _, fresh := range e.fresh {
+			if v := s.Version(fresh.ID()); v != nil {
+				s.MarkUnserved(v)
+			}
+		}
+		return err
 	}
 	return e, nil
 }
@@ -172,7 +193,7 @@ func deployed(q api.Deployment) (*manifest.Set, error) {
 func (d *Declarations) withImplied(s *versions.State, set manifest.Set) (*manifest.Set, error) {
 	set.Models, set.Functions = slices.Clone(set.Models), slices.Clone(set.Functions) // a plan may be made again, of what was given
 	for _, m := range set.Models {
-		if v := s.Version(m.ID()); v != nil && v.Spec().Dir != m.Dir && (m.Digest == "" || v.Digest() == "") { // else digests say whether it is the same
+		if v := s.Version(m.ID()); v != nil && v.Spec().Dir != m.Dir && !d.replaceable(s, v) && (m.Digest == "" || v.Digest() == "") { // else digests say whether it is the same
 			return nil, api.Errorf(api.Conflict, "model %s exists and lies in %s: a version never changes; give this one another version, or delete that one first", m.ID(), v.Spec().Dir)
 		}
 		old, ok := d.cfg.Functions.Get(m.Name)
@@ -271,6 +292,7 @@ func (d *Declarations) planDeleteModel(ctx context.Context, s *versions.State, i
 		e.changes = append(e.changes, c)
 		e.drop = append(e.drop, state.ObjectKey{Kind: string(api.KindModel), Name: v.ID().String()})
 		e.events = append(e.events, d.event(ctx, string(api.Deleted), c, ""))
+		d.dropMark(e, v.ID())
 	}
 	traffic := all && f.Traffic != nil
 	if traffic {
@@ -283,6 +305,7 @@ func (d *Declarations) planDeleteModel(ctx context.Context, s *versions.State, i
 		}
 		for _, v := range gone {
 			delete(d.edited, v.ID())
+			delete(d.unserved, v.ID())
 			s.Remove(v)
 		}
 		return nil

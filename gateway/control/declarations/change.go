@@ -28,7 +28,9 @@ type edit struct {
 	put     manifest.Set // objects that are new or differ
 	drop    []state.ObjectKey
 	events  []api.HistoryEvent
-	fresh   []*deployment.Deployment // of the models that are new
+	// unserved are versions that get the mark of one that has never served.
+	unserved []api.ModelID
+	fresh    []*deployment.Deployment // of the models that are new
 	// install makes the change in memory.
 	install func(s *versions.State) error
 }
@@ -154,7 +156,7 @@ func conflict(e *edit, theirs map[state.ObjectKey]uint64) error {
 		return nil
 	}
 	for _, k := range append(keysOf(&e.put), e.drop...) {
-		if revision, ok := theirs[k]; ok {
+		if revision, ok := theirs[k]; ok && k.Kind != kindUnserved {
 			id, _ := api.ParseModelRef(k.Name) // the name of a function or a rule is one, too
 			return staleConflict(api.StaleObject{Kind: api.Kind(k.Kind), Name: id.Name, Version: id.Version, Revision: revision},
 				"%s %s was changed through another gateway at the same time (revision %d of the store): nothing was changed here; look at `xebec history %s`, and apply again", strings.ToLower(k.Kind), k.Name, revision, subjectOf(k))
@@ -185,6 +187,9 @@ func storeAway(err error) error {
 // commit makes an edit durable. Without a store there is nothing to do.
 func (d *Declarations) commit(ctx context.Context, e *edit) (uint64, error) {
 	puts := objectsOf(&e.put)
+	for _, id := range e.unserved {
+		puts = append(puts, unservedMark(id))
+	}
 	if d.cfg.Store == nil || len(puts)+len(e.drop) == 0 {
 		return 0, nil
 	}

@@ -64,13 +64,20 @@ type Declarations struct {
 	problems  map[state.ObjectKey]string        // objects of the store that are not in force, and why
 	displaced map[state.ObjectKey]api.ModelSpec // models of the store that whyDisplaced keeps out
 	edited    map[api.ModelID]string            // versions of which --config has other files, and how they differ
+	unserved  map[api.ModelID]bool              // versions that the store marks as having never served
+
+	marks struct { // of versions that have never served
+		sync.Mutex
+		pending map[api.ModelID]bool // those whose mark may have to change
+		storing bool                 // a job that stores them runs
+	}
 
 	rolledOut, retreated atomic.Uint64
 }
 
 // New makes Declarations without any. Begin reads the store.
 func New(cfg Config) *Declarations {
-	d := &Declarations{cfg: cfg, problems: map[state.ObjectKey]string{}, displaced: map[state.ObjectKey]api.ModelSpec{}}
+	d := &Declarations{cfg: cfg, problems: map[state.ObjectKey]string{}, displaced: map[state.ObjectKey]api.ModelSpec{}, unserved: map[api.ModelID]bool{}}
 	d.ledger.init(cfg.Store != nil, cfg.Started)
 	for _, dir := range cfg.Watch {
 		if abs, err := filepath.Abs(dir); err == nil {

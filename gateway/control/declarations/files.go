@@ -147,7 +147,7 @@ func (d *Declarations) otherBytes(was string, m *api.ModelSpec) error {
 		}
 	}
 	how = cmp.Or(how, fmt.Sprintf("they had the digest %s, and have %s", was, m.Digest))
-	return api.FieldErrors{{Path: "dir", Message: fmt.Sprintf("the version exists with other files (%s): a version never changes; declare these as another version (`xebec deploy --new-version` takes the next one), or delete this one first", how)}}
+	return api.FieldErrors{{Path: "dir", Message: fmt.Sprintf("the version exists with other files (%s): a version never changes once it has served; declare these as another version (`xebec deploy --new-version` takes the next one), or delete this one first", how)}}
 }
 
 // keepBytes lets versions that are declared keep the files that they have, where a manifest that is applied at the start finds others: what
@@ -161,6 +161,9 @@ func (d *Declarations) keepBytes(set *manifest.Set) {
 		if was == nil || was.Digest == "" || m.Digest == "" || was.Digest == m.Digest {
 			continue
 		}
+		if d.mayReplace(m.ID()) {
+			continue
+		}
 		changed[m.ID()] = fmt.Sprintf("model %s in %s: %v; the version keeps the files that it has", m.ID(), m.Dir, d.otherBytes(was.Digest, m))
 		d.cfg.Log.Error("the files of a version have changed: it keeps those that it has", zap.Stringer("model", m.ID()), zap.String("directory", m.Dir), zap.Error(d.otherBytes(was.Digest, m)))
 		m.Digest = was.Digest
@@ -168,6 +171,13 @@ func (d *Declarations) keepBytes(set *manifest.Set) {
 	d.cfg.Catalog.Lock()
 	defer d.cfg.Catalog.Unlock()
 	d.edited = changed
+}
+
+func (d *Declarations) mayReplace(id api.ModelID) bool {
+	s := d.cfg.Catalog.Lock()
+	defer d.cfg.Catalog.Unlock()
+	v := s.Version(id)
+	return v != nil && d.replaceable(s, v)
 }
 
 // Digested stores the digest of a version that was declared before versions had one. It does not block.

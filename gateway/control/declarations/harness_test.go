@@ -99,7 +99,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 	b := &bench{t: t}
 	catalog = versions.New(versions.Config{
 		Host: cfg.Host, Path: path, Learned: table, Life: life, Background: func(work func()) { background.Go(work) }, Drain: cfg.Host.Drain,
-		SourcesRead: func() bool { return b.SourcesRead() }, Log: log,
+		SourcesRead: func() bool { return b.SourcesRead() }, Unserved: func(id api.ModelID) { b.NoteUnserved(id) }, Log: log,
 	})
 	cfg.Catalog, cfg.Functions = catalog, functions.New(functions.Config{Path: path, Learned: table, NextKey: cfg.Host.NextKey})
 	catalog.Attach(cfg.Functions)
@@ -178,6 +178,14 @@ func (b *bench) spec(version string) *api.ModelSpec {
 		return v.Spec()
 	}
 	return nil
+}
+
+// hasServed says of a version 1 that it has served: its replicas never connect here.
+func (b *bench) hasServed(model string) {
+	b.t.Helper()
+	s := b.cfg.Catalog.Lock()
+	defer b.cfg.Catalog.Unlock()
+	s.MarkServed(s.Version(api.ModelID{Name: model, Version: "1"}))
 }
 
 // until polls a condition until it holds.

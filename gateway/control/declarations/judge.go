@@ -74,8 +74,8 @@ func (d *Declarations) judge(s *versions.State, set *manifest.Set) ([]api.Change
 }
 
 // judgeModels judges the models of the set, and adds them to all.
-func (d *Declarations) judgeModels(s *versions.State, set *manifest.Set, all *declared) ([]api.Change, error) {
-	changes := make([]api.Change, 0, set.Len())
+func (d *Declarations) judgeModels(s *versions.State, set *manifest.Set, all *declared) (changes []api.Change, err error) {
+	changes = make([]api.Change, 0, set.Len())
 	seen := make(map[api.ModelID]bool, len(set.Models))
 	for i := range set.Models {
 		m := &set.Models[i]
@@ -95,21 +95,8 @@ func (d *Declarations) judgeModels(s *versions.State, set *manifest.Set, all *de
 			return nil, refuse(set, api.KindModel, i, api.Conflict, comesFrom(f, v, m))
 		}
 		if v != nil {
-			c.Action = api.Unchanged
-			m.Dir = v.Spec().Dir // a manifest may be applied again from anywhere
-			is := *v.Spec()
-			if is.Digest = v.Digest(); v.State == registry.Rejected { // it has never served, and its files may have been repaired
-				is.Digest = ""
-			}
-			field := is.Fixed(m)
-			if field == "digest" {
-				return nil, refuse(set, api.KindModel, i, api.Conflict, d.otherBytes(is.Digest, m))
-			}
-			if field != "" {
-				return nil, refuse(set, api.KindModel, i, api.Conflict, api.FieldErrors{{Path: field, Message: "the version exists and has another " + field + ": a version never changes; declare a new version, or delete this one first"}})
-			}
-			if !reflect.DeepEqual(*v.Spec(), *m) || v.State == registry.Rejected {
-				c.Action = api.Updated
+			if c.Action, c.Note, err = d.judgeAgain(s, v, m); err != nil {
+				return nil, refuse(set, api.KindModel, i, api.Conflict, err)
 			}
 		}
 		if err := checkFiles(m); err != nil {
@@ -125,6 +112,37 @@ func (d *Declarations) judgeModels(s *versions.State, set *manifest.Set, all *de
 		changes = append(changes, c)
 	}
 	return changes, nil
+}
+
+// judgeAgain judges a version that is declared again. The error is api.FieldErrors.
+func (d *Declarations) judgeAgain(s *versions.State, v *versions.Version, m *api.ModelSpec) (_ api.Action, note string, _ error) {
+	is := *v.Spec()
+	is.Digest = v.Digest()
+	field := is.Fixed(m)
+	if field != "" && d.replaceable(s, v) {
+		return api.Updated, replacedNote, nil
+	}
+	m.Dir = is.Dir // a manifest may be applied again from anywhere
+	switch {
+	case field == "digest":
+		return "", "", d.otherBytes(is.Digest, m)
+	case field != "":
+		return "", "", api.FieldErrors{{Path: field, Message: "the version exists and has " + another(field) + ": a version never changes once it has served; declare a new version, or delete this one first"}}
+	case !reflect.DeepEqual(*v.Spec(), *m) || v.State == registry.Rejected:
+		return api.Updated, "", nil
+	}
+	return api.Unchanged, "", nil
+}
+
+// replacedNote is what a change says of a version that gets other files, or another of the fields that are fixed.
+const replacedNote = "it had never served, and is replaced"
+
+// another is "another run", or "other inputs".
+func another(field string) string {
+	if strings.HasSuffix(field, "s") {
+		return "other " + field
+	}
+	return "another " + field
 }
 
 // checkNetwork returns why a model may not have the network that it declares. Every way in asks it: a model that was accepted before

@@ -21,6 +21,7 @@ func TestRefusalsNameTheLine(t *testing.T) {
 	if _, err := b.Apply(ctx, decoded(t, model+fn), false); err != nil {
 		t.Fatal(err)
 	}
+	b.hasServed("m")
 	twin := strings.NewReplacer("name: m", "name: n").Replace(model)
 	for _, c := range []struct {
 		name, text string
@@ -37,7 +38,7 @@ func TestRefusalsNameTheLine(t *testing.T) {
 		{"other inputs", strings.Replace(twin, "[4]", "[3]", 1) + "---\nkind: Function\nname: g\nmodels: [m, n]\npolicy: exp3\n", api.InvalidArgument, "function g: models[1]: model n@1 takes other inputs than m@1"},
 		{"device", strings.TrimSuffix(twin, "\n") + "\ndevice: gpu7\n", api.InvalidArgument, `model n@1: device: there is no device "gpu7" here`},
 		{"a value in a file that is nowhere", strings.Replace(twin, "A: b", "A: {valueFrom: {file: key}}", 1), api.InvalidArgument, `model n@1: run.env.A.valueFrom.file: "key" is relative, and the model has no directory`},
-		{"another version of the same name", strings.Replace(model, "model.py", "other.py", 1), api.Conflict, "model m@1: run: the version exists and has another run: a version never changes"},
+		{"another version of the same name", strings.Replace(model, "model.py", "other.py", 1), api.Conflict, "model m@1: run: the version exists and has another run: a version never changes once it has served"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := b.Apply(ctx, decoded(t, c.text), true)

@@ -185,6 +185,7 @@ func (d *Declarations) resync(ctx context.Context) (err error) {
 	}
 	d.searchCreated(ctx)
 	d.retryDisplaced()
+	defer d.storeMarks()
 	return d.restore(ctx)
 }
 
@@ -216,9 +217,10 @@ func (d *Declarations) catchUp(ctx context.Context, theirs map[state.ObjectKey]u
 	if changes.Complete {
 		objects, absent = d.complete(s, changes)
 	}
-	put, drop, problems := decodeObjects(objects)
+	put, drop, problems := decodeObjects(withoutMarks(objects))
 	d.cfg.ManyModels(len(put.Models))
 	d.takeOver(s, put, append(drop, absent...), problems)
+	d.takeMarks(s, objects, changes.Complete)
 	for _, o := range objects {
 		if o.Data == nil {
 			d.ledger.take(o.ObjectKey, 0)
@@ -302,6 +304,10 @@ func (d *Declarations) restore(ctx context.Context) error {
 				continue
 			}
 			switch api.Kind(k.Kind) {
+			case kindUnserved:
+				if d.unserved[id] {
+					e.unserved = append(e.unserved, id)
+				}
 			case api.KindModel:
 				if v := s.Version(id); v != nil && v.Source == versions.Applied {
 					e.put.Models = append(e.put.Models, *v.Spec())
@@ -331,9 +337,10 @@ func (d *Declarations) saveUnsaved(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	put, _, problems := decodeObjects(all.Objects)
+	put, _, problems := decodeObjects(withoutMarks(all.Objects))
 	s := d.cfg.Catalog.Lock()
 	d.takeOver(s, put, nil, problems)
+	d.takeMarks(s, all.Objects, true)
 	for _, o := range all.Objects {
 		d.ledger.take(o.ObjectKey, o.Revision)
 	}

@@ -37,6 +37,7 @@ type Deployment struct {
 	preloads       string       // the kind of zygote that its replicas fork from; empty: none
 	objectiveNanos atomic.Int64 // what a batch's evaluation should take at most
 	quiet          atomic.Bool  // its replicas start at the lowest priority: others serve
+	everReady      atomic.Bool  // it has had a ready replica since it was made
 
 	streams *streams // nil unless the model answers in streams
 
@@ -105,6 +106,9 @@ func (d *Deployment) SetQuiet(quiet bool) { d.quiet.Store(quiet) }
 
 // Ready is how many replicas are ready.
 func (d *Deployment) Ready() int { return int(d.model.Ready.Load()) }
+
+// EverReady reports whether it has had a ready replica since it was made.
+func (d *Deployment) EverReady() bool { return d.everReady.Load() }
 
 // Configure gives its lane what follows from its declaration and from the functions that use it: their smallest objective, 0
 // when there is none, and their largest weight.

@@ -213,6 +213,7 @@ func (e events) Ready(r worker.Replica) {
 	if d.lane.Held() == 0 {
 		d.Cold.Forget()
 	}
+	d.everReady.Store(true)
 	d.lane.AddReplica(scheduler.ReplicaID(is.ID), link{d, r}, scheduler.DefaultDepth)
 	d.model.Ready.Add(1)
 	d.set.MarkReady(is.ID)

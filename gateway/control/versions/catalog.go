@@ -44,7 +44,10 @@ type Config struct {
 	// SourcesRead reports whether every source of versions has been read once. Until then replicas are started at full priority,
 	// for nothing serves yet.
 	SourcesRead func() bool
-	Log         *zap.Logger
+	// Unserved is called, with the Catalog's lock held, when a version that has never served fails to start or is rejected, and when it
+	// serves after all. It must not block. Nil: it is not called.
+	Unserved func(id api.ModelID)
+	Log      *zap.Logger
 }
 
 // Catalog has all versions of all models, and moves them through their lives.

@@ -16,6 +16,12 @@
 // A version with a warm-up or a validation answers recorded queries (package quality judges them) before its place in the table
 // is opened. Roll-outs are limited and judged here; their end is declared by package declarations, because it must be durable.
 //
+// # Versions that have never served
+//
+// A version is its bytes from the moment at which callers can reach a replica of it. [State.Unserved] says of a version that this has
+// not happened: this process, or the store, knows it since its declaration. Where that is not known, the version counts as one that
+// has served.
+//
 // # Locks
 //
 // One lock guards everything: [Catalog.Lock] returns the [State], whose methods need it. It is never held while the store is

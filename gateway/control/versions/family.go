@@ -42,6 +42,9 @@ type Version struct {
 	stopping bool
 	// resumable: it was available before it was to be unloaded.
 	resumable bool
+	// unserved: it was declared by this process, or the store says so, as one that has never served. served: it has since.
+	unserved, served bool
+	noted            bool // what became of it was told to Config.Unserved
 	// proving: a version that may sleep is to show first that it can have a replica.
 	proving bool
 	// wakes counts the times that it was woken in vain since a replica was last ready, and wakeAt is when it is woken again.

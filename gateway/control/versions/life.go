@@ -146,6 +146,7 @@ func (s *State) observe(f *Family, v *Version) {
 	case v.State == registry.Rejected && v.stopping && v.Empty():
 		v.stopping = false
 	}
+	s.noteServed(v)
 	if v.State == registry.Rejected && v.redeclared && !v.stopping {
 		v.redeclared = false
 		s.move(v, registry.Declared, "")

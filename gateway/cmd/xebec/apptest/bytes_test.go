@@ -106,7 +106,7 @@ func TestAVersionIsItsBytes(t *testing.T) {
 			if got := g.times("times"); got != "[10]" {
 				t.Errorf("after an edit and the death of its replica it answers %s", got)
 			}
-			g.xebec(deploy...).wants(t, "deploy other files", 1, "", "factor.txt changed; more.txt added): a version never changes; declare these as another version (`xebec deploy --new-version`")
+			g.xebec(deploy...).wants(t, "deploy other files", 1, "", "factor.txt changed; more.txt added): a version never changes once it has served; declare these as another version (`xebec deploy --new-version`")
 			g.stop()
 			g = serveIn(t, dir, args...)
 			if got := g.times("times"); got != "[10]" {
