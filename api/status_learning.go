@@ -62,6 +62,8 @@ type ContextStatus struct {
 // FeedbackStatus counts feedback by outcome.
 type FeedbackStatus struct {
 	Counted uint64 `json:"counted"`
+	// InPart counted with their losses only: the policy no longer had the input or the predictions.
+	InPart uint64 `json:"counted_in_part,omitempty"`
 	// Duplicate was for a query that already had feedback, Late for a query that is no longer remembered, Unknown for a
 	// query that this gateway has not answered.
 	Duplicate uint64 `json:"duplicate"`

@@ -252,7 +252,7 @@ type Feedback struct {
 	Context string   `json:"context,omitempty"`
 }
 
-// FeedbackResult is what became of a feedback: counted, pending, duplicate, nothing_to_learn, late, unknown or busy.
+// FeedbackResult is what became of a feedback: counted, counted_in_part, pending, duplicate, nothing_to_learn, late, unknown or busy.
 type FeedbackResult struct {
 	QueryID uint64 `json:"query_id"`
 	Status  string `json:"status"`

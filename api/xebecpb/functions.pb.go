@@ -812,7 +812,7 @@ func (x *Label) GetOutputs() []*Tensor {
 
 type FeedbackResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// counted; pending: models are asked first; duplicate or nothing_to_learn: it does not count. A query that is not known is an error.
+	// counted; counted_in_part: the policy no longer had the input; pending: models are asked first; duplicate or nothing_to_learn: it does not count. A query that is not known is an error.
 	Status string `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
 	// Why it does not count.
 	Cause         string `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`

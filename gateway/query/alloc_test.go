@@ -88,7 +88,7 @@ func select3(tb testing.TB, p *Path, fn *Function, policy string, keeps bool) {
 	clock := driver.NewClock()
 	tb.Cleanup(clock.Close)
 	p.cfg.Timers, p.cfg.Cache = driver.NewTimers(clock), cache.New(1<<20)
-	p.joins = newJoins(64, &p.ids)
+	p.joins = newJoins(64, DefaultFeedbackBytes, &p.ids)
 	fn.Candidates = nil
 	for _, ref := range refs {
 		m := NewModel(api.ModelID{Name: ref, Version: "1"}, floats4, querytest.Instant{}, 0, new(obs.Endpoint))

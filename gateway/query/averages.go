@@ -1,7 +1,6 @@
 package query
 
 import (
-	"encoding/binary"
 	"math"
 	"slices"
 	"sync"
@@ -93,7 +92,7 @@ func (fn *Function) same(x, y []api.Value) bool {
 func (a *Averages) same(x, y []api.Value) bool {
 	size, tolerance := a.dtype.Size(), math.Float64frombits(a.tolerance.Load())
 	for i := range a.width {
-		if !(math.Abs(number(a.dtype, x[a.output].Data[i*size:])-number(a.dtype, y[a.output].Data[i*size:])) <= tolerance) {
+		if !(math.Abs(a.dtype.Number(x[a.output].Data[i*size:])-a.dtype.Number(y[a.output].Data[i*size:])) <= tolerance) {
 			return false
 		}
 	}
@@ -118,92 +117,6 @@ func (a *Averages) add(i int, row []float64) {
 func readNumbers(dst []float64, dtype api.DType, data []byte) {
 	size := dtype.Size()
 	for i := range dst {
-		dst[i] = number(dtype, data[i*size:])
+		dst[i] = dtype.Number(data[i*size:])
 	}
-}
-
-func number(dtype api.DType, b []byte) float64 {
-	le := binary.LittleEndian
-	switch dtype {
-	case api.Bool, api.Uint8:
-		return float64(b[0])
-	case api.Uint16:
-		return float64(le.Uint16(b))
-	case api.Uint32:
-		return float64(le.Uint32(b))
-	case api.Uint64:
-		return float64(le.Uint64(b))
-	case api.Int8:
-		return float64(int8(b[0]))
-	case api.Int16:
-		return float64(int16(le.Uint16(b)))
-	case api.Int32:
-		return float64(int32(le.Uint32(b)))
-	case api.Int64:
-		return float64(int64(le.Uint64(b)))
-	case api.Float16:
-		return float64(api.Float16ToFloat32(le.Uint16(b)))
-	case api.BFloat16:
-		return float64(api.BFloat16ToFloat32(le.Uint16(b)))
-	case api.Float32:
-		return float64(math.Float32frombits(le.Uint32(b)))
-	default:
-		return math.Float64frombits(le.Uint64(b))
-	}
-}
-
-// appendNumbers writes elements of a type of fixed size. Integers are rounded and clamped to the type's range.
-func appendNumbers(dst []byte, dtype api.DType, values []float64) []byte {
-	le := binary.LittleEndian
-	for _, v := range values {
-		switch dtype {
-		case api.Float16:
-			dst = le.AppendUint16(dst, api.Float64ToFloat16(v))
-		case api.BFloat16:
-			dst = le.AppendUint16(dst, api.Float64ToBFloat16(v))
-		case api.Float32:
-			dst = le.AppendUint32(dst, math.Float32bits(float32(v)))
-		case api.Float64:
-			dst = le.AppendUint64(dst, math.Float64bits(v))
-		default:
-			dst = appendInteger(dst, dtype, math.RoundToEven(v))
-		}
-	}
-	return dst
-}
-
-func appendInteger(dst []byte, dtype api.DType, v float64) []byte {
-	bits := 8 * dtype.Size()
-	var low, high float64
-	switch dtype {
-	case api.Bool:
-		high = 1
-	case api.Uint8, api.Uint16, api.Uint32, api.Uint64:
-		high = math.Ldexp(1, bits) - 1
-	default:
-		low, high = -math.Ldexp(1, bits-1), math.Ldexp(1, bits-1)-1
-	}
-	if math.IsNaN(v) {
-		v = 0
-	}
-	var u uint64
-	switch {
-	case v <= low && low < 0:
-		u = uint64(1) << (bits - 1)
-	case v <= low:
-		u = 0
-	case v >= high && low < 0:
-		u = uint64(1)<<(bits-1) - 1
-	case v >= high && dtype == api.Bool:
-		u = 1
-	case v >= high:
-		u = ^uint64(0) >> (64 - bits)
-	case v < 0:
-		u = uint64(int64(v))
-	default:
-		u = uint64(v)
-	}
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], u)
-	return append(dst, b[:dtype.Size()]...)
 }

@@ -22,6 +22,9 @@ type scratch struct {
 	output    [1]api.Value // an averaged answer
 	all       []*member    // members of both steps
 	peek      cache.Waiter // to look into caches
+	// predictions and composed are for policies that see predictions: what they see, and an answer of their own.
+	predictions []selection.Prediction
+	composed    []api.Value
 }
 
 func (q *Query) scratchpad() *scratch {
@@ -67,7 +70,16 @@ func (q *Query) combine(fn *Function) bool {
 	if fn.Averages.combines() {
 		q.fillValues(fn)
 	}
+	if fn.Needs.Inputs {
+		c.Inputs, c.Context = fn.inputs(q.Inputs), q.request.context
+	}
+	if fn.Needs.Predictions {
+		q.showPredictions(fn)
+	}
 	fn.Selector.Combine(q.request.context, c)
+	if fn.Needs.Predictions {
+		q.keepComposed(fn)
+	}
 	if q.askMore(fn) {
 		return true
 	}
@@ -78,10 +90,12 @@ func (q *Query) combine(fn *Function) bool {
 	switch {
 	case c.Winner >= 0:
 		q.Outputs = q.member(c.Winner).Result().Outputs
+	case len(c.Output) > 0:
+		q.Outputs = c.Output
 	case fn.Averages.combines():
 		v := &s.output[0]
 		v.Dims = v.Dims[:0]
-		v.Data = appendNumbers(v.Data[:0], fn.Averages.dtype, c.Out)
+		v.Data = fn.Averages.dtype.AppendNumbers(v.Data[:0], c.Out)
 		q.Outputs = s.output[:]
 	}
 	return false

@@ -26,7 +26,7 @@ func TestFeedbackByInputWithoutContext(t *testing.T) {
 // zeros answers every query with so many zeros.
 func zeros(n int) func(*scheduler.Item) {
 	return func(it *scheduler.Item) {
-		querytest.End(it, api.OK, appendNumbers(nil, api.Float64, make([]float64, n)))
+		querytest.End(it, api.OK, api.Float64.AppendNumbers(nil, make([]float64, n)))
 	}
 }
 
@@ -202,7 +202,7 @@ func TestTwoCancelledLeaders(t *testing.T) {
 func TestJoinsForgetLargeInputs(t *testing.T) {
 	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){says(1), says(1)}, func(f *fixture) {
 		f.fn.Candidates[0].Model.Teachable.Store(true)
-		f.p.joins = newJoins(512, &f.p.ids)
+		f.p.joins = newJoins(512, DefaultFeedbackBytes, &f.p.ids)
 	})
 	w := newWait(c.p)
 	w.Open()
@@ -222,8 +222,8 @@ func TestJoinsForgetLargeInputs(t *testing.T) {
 	for i := range c.p.joins.slots {
 		total += cap(c.p.joins.slots[i].packed)
 	}
-	if total > 2*keptInputBytes {
-		t.Errorf("%d MiB are held, %d MiB may be kept", total>>20, keptInputBytes>>20)
+	if total > 2*DefaultFeedbackBytes {
+		t.Errorf("%d MiB are held, %d MiB may be kept", total>>20, DefaultFeedbackBytes>>20)
 	}
 	w.Drop()
 }
@@ -330,7 +330,7 @@ func TestShadowDeadlineDuringFill(t *testing.T) {
 		shadow.Ready.Store(1)
 		f.fn.Shadows = []Shadow{{Candidate: Candidate{Model: shadow, Queue: 3}, Part: 1}}
 	})
-	in := []api.Value{{Data: appendNumbers(nil, api.Float32, []float64{1, 2, 3, 4})}}
+	in := []api.Value{{Data: api.Float32.AppendNumbers(nil, []float64{1, 2, 3, 4})}}
 	key := c.p.cfg.Cache.Key(nil, in)
 	owner := &slowOwner{hold: make(chan struct{})}
 	leader, slow := &cache.Waiter{Owner: owner}, &cache.Waiter{Owner: owner, Until: api.Never}

@@ -41,6 +41,7 @@ type Outcome uint8
 // The outcomes.
 const (
 	Counted        Outcome = iota
+	CountedInPart          // the policy needed an input or predictions that are no longer remembered
 	Pending                // models are being queried; it is counted when they have answered
 	Duplicate              // the query already has feedback
 	NothingToLearn         // no model made the prediction that the feedback is about
@@ -54,6 +55,7 @@ var outcomes = [...]struct {
 	code         api.Code
 }{
 	Counted:        {"counted", "", api.OK},
+	CountedInPart:  {"counted_in_part", "the query's input or its predictions are no longer remembered: only the losses count (`xebec serve --feedback-memory`)", api.OK},
 	Pending:        {"pending", "", api.OK},
 	Duplicate:      {"duplicate", "the query has had its feedback: it counts once", api.OK},
 	NothingToLearn: {"nothing_to_learn", "no model has made a prediction that this says anything of", api.OK},
@@ -94,7 +96,7 @@ func (r *Request) Learn(f *Feedback) Outcome {
 	}
 	outcome := r.joinFeedback(fn, f)
 	fn.countFeedback(outcome)
-	if fn.Log != nil && outcome == Counted {
+	if fn.Log != nil && (outcome == Counted || outcome == CountedInPart) {
 		fn.logFeedback(r.feedback.joined.id, f)
 	}
 	return outcome
@@ -127,8 +129,9 @@ func (r *Request) joinFeedback(fn *Function, f *Feedback) Outcome {
 	case foundUnknown:
 		return UnknownQuery
 	}
-	if f.Of != nil && len(j.inputs) == 0 && fn.hasTeachable() {
+	if f.Of != nil && len(j.inputs) == 0 && fn.keeps().inputs {
 		j.inputs = append(j.inputs, f.Of.Inputs...)
+		j.missing = j.missing && fn.Needs.Predictions // the input is here
 	}
 	then := j.fn // the function as it was when the query was answered
 	if f.Verdict == VerdictLabel && (then.Label != fn.Label || !sameSpecs(then.Candidates[0].Model.Signature.Outputs, fn.Candidates[0].Model.Signature.Outputs)) {
@@ -136,6 +139,9 @@ func (r *Request) joinFeedback(fn *Function, f *Feedback) Outcome {
 	}
 	if !then.learn(j, f, &r.feedback.numbers) {
 		return NothingToLearn
+	}
+	if j.missing && then.Needs != (selection.Needs{}) {
+		return CountedInPart
 	}
 	return Counted
 }
@@ -155,6 +161,8 @@ func (fn *Function) countFeedback(o Outcome) {
 	switch o {
 	case Counted:
 		l.Counted.Add(1)
+	case CountedInPart:
+		l.InPart.Add(1)
 	case Duplicate:
 		l.Duplicates.Add(1)
 	case NothingToLearn:
@@ -227,7 +235,7 @@ func (l *learning) take(f *Feedback) {
 func (l *learning) Settled() api.Code {
 	fn, q, j := l.fn, l.queries[0], &l.feedback.joined
 	j.past = past{}
-	j.context, j.inputs = l.context, q.Inputs
+	j.context, j.inputs, j.predictions = l.context, q.Inputs, j.predictions[:0]
 	j.ruled, j.other, j.ruleP = l.rules.ruled&q.asked, l.rules.other&q.asked, l.rules.p
 	for _, m := range q.members {
 		j.asked, j.p[m.candidate] = j.asked.With(m.candidate), 1
@@ -238,6 +246,9 @@ func (l *learning) Settled() api.Code {
 			continue
 		}
 		j.arrived = j.arrived.With(m.candidate)
+		if fn.Needs.Predictions {
+			j.predictions = append(j.predictions, m.prediction(fn))
+		}
 		outputs := fn.judged(m.Result().Outputs)
 		j.class[m.candidate], j.data[m.candidate] = outputClass(outputs), outputs[0].Data
 	}
@@ -250,6 +261,7 @@ func (l *learning) Settled() api.Code {
 		fn.Learning.Nothing.Add(1)
 	}
 	clear(j.data[:])
+	clear(j.predictions)
 	j.inputs, j.context = nil, nil
 	l.path.asking.Add(-1)
 	return api.OK

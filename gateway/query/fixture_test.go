@@ -93,7 +93,7 @@ func (f *fixture) try(body string, within ...time.Duration) ([]prediction, error
 		parsed.InputBatch = append(parsed.InputBatch, parsed.Input)
 	}
 	for _, input := range parsed.InputBatch {
-		qs.Inputs = append(qs.Inputs, []api.Value{{Data: appendNumbers(nil, api.Float32, input)}})
+		qs.Inputs = append(qs.Inputs, []api.Value{{Data: api.Float32.AppendNumbers(nil, input)}})
 	}
 	if len(within) > 0 {
 		qs.Within = within[0]
@@ -187,7 +187,7 @@ func (f *fixture) feedback(function, body string) (Outcome, error) {
 	}
 	var in []api.Value
 	if parsed.Input != nil {
-		in = []api.Value{{Data: appendNumbers(nil, api.Float32, parsed.Input)}}
+		in = []api.Value{{Data: api.Float32.AppendNumbers(nil, parsed.Input)}}
 	}
 	return f.p.Feedback(function, given, in)
 }
@@ -203,7 +203,7 @@ func (f *fixture) label(function string, text []byte) []byte {
 		f.t.Fatal(err)
 	}
 	fn := f.p.table.Load().Functions[function]
-	return appendNumbers(nil, fn.Candidates[0].Model.Signature.Outputs[0].DType, numbers)
+	return fn.Candidates[0].Model.Signature.Outputs[0].DType.AppendNumbers(nil, numbers)
 }
 
 // feed gives feedback to "f", and expects its outcome.
@@ -230,7 +230,7 @@ func says(v int64) func(*scheduler.Item) {
 
 func saysFloat(v float64) func(*scheduler.Item) {
 	return func(it *scheduler.Item) {
-		querytest.End(it, api.OK, appendNumbers(nil, api.Float64, []float64{v}))
+		querytest.End(it, api.OK, api.Float64.AppendNumbers(nil, []float64{v}))
 	}
 }
 

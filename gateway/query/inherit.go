@@ -173,7 +173,7 @@ func (p *Path) Inherit(record []byte) error {
 	if err != nil || s.fn == nil || len(p.joins.slots) == 0 {
 		return err
 	}
-	if s.inputBytes > 0 && p.joins.kept.Load()+s.inputBytes > keptInputBytes {
+	if s.inputBytes > 0 && p.joins.kept.Load()+s.inputBytes > p.joins.budget {
 		return nil
 	}
 	h := &p.inherited
@@ -214,13 +214,15 @@ const (
 	pastGiven
 	pastValues
 	pastInputs
+	pastPredictions
+	pastMissing
 )
 
 // appendTo appends the query's record: version, flags, id, five sets, the length of the context, the function's name and its candidates,
 // and what is packed, except of a query that is used.
 func (s *join) appendTo(b []byte) []byte {
 	flags := byte(0)
-	for bit, on := range [...]bool{s.used, s.given, s.values, s.inputs} {
+	for bit, on := range [...]bool{s.used, s.given, s.values, s.inputs, s.predictions, s.missing} {
 		if on {
 			flags |= 1 << bit
 		}
@@ -258,6 +260,7 @@ func (p *Path) decodePast(b []byte) (*join, error) {
 	flags := b[1]
 	s := &join{id: le.Uint64(b[2:]), used: flags&pastIsUsed != 0}
 	s.given, s.values, s.inputs = flags&pastGiven != 0, flags&pastValues != 0, flags&pastInputs != 0
+	s.predictions, s.missing = flags&pastPredictions != 0, flags&pastMissing != 0
 	for i, set := range [...]*selection.Set{&s.asked, &s.arrived, &s.agreed, &s.ruled, &s.other} {
 		*set = selection.Set(le.Uint64(b[10+8*i:]))
 	}
@@ -302,24 +305,7 @@ func (s *join) wellFormed(fn *Function) bool {
 	if size > len(s.packed) {
 		return false
 	}
-	rest := s.packed[size:]
-	s.inputBytes = int64(len(rest))
-	if !s.inputs {
-		return len(rest) == 0
-	}
-	for len(rest) > 0 {
-		if len(rest) < 4 {
-			return false
-		}
-		n := uint64(binary.LittleEndian.Uint32(rest)) + 4
-		if n+1 > uint64(len(rest)) {
-			return false
-		}
-		rank := int(rest[n])
-		if rest = rest[n+1:]; 8*rank > len(rest) {
-			return false
-		}
-		rest = rest[8*rank:]
-	}
-	return true
+	s.keptAt = size
+	s.inputBytes = int64(len(s.packed) - size)
+	return s.keptFits(fn, s.packed[size:])
 }

@@ -77,7 +77,7 @@ func TestInheritedNumbers(t *testing.T) {
 // What is inherited is forgotten with its function, beyond the window, and where the candidates are others by now.
 func TestInheritedIsForgotten(t *testing.T) {
 	old, next := inheriting(t, "exp4", floats4, says(1))
-	next.p.joins = newJoins(2, &next.p.ids)
+	next.p.joins = newJoins(2, DefaultFeedbackBytes, &next.p.ids)
 	var ids [4]uint64
 	for i := range ids {
 		ids[i] = old.ask(input).ID

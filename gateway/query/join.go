@@ -18,8 +18,9 @@ import (
 // DefaultFeedbackWindow is the default number of recent queries that feedback can be joined with.
 const DefaultFeedbackWindow = 1 << 16 //xebec:limit recent queries that feedback can name by `query_id`; `--feedback-window`
 
-// keptInputBytes bounds the inputs kept for models that learn from labels, over all queries.
-const keptInputBytes = 64 << 20 //xebec:limit remembered inputs for models that learn from labels
+// DefaultFeedbackBytes bounds the inputs and predictions that are kept until feedback comes, for models that learn from labels and
+// for policies that ask for them, over all queries.
+const DefaultFeedbackBytes = 64 << 20 //xebec:limit remembered inputs and predictions for models and policies that learn from them; `--feedback-memory`
 
 // keptValueBytes bounds the numeric predictions kept of one query, from which losses are computed.
 const keptValueBytes = 1 << 10 //xebec:limit numeric predictions remembered for a query; beyond it a label by `query_id` teaches nothing
@@ -33,6 +34,11 @@ type joins struct {
 	next    *atomic.Uint64
 	byInput []atomic.Uint64 // by the low bits of the digest: the id of the last query with it
 	kept    atomic.Int64
+	budget  int64 // of kept
+	oldest  struct {
+		sync.Mutex
+		seq uint64 // no earlier query has anything kept
+	}
 }
 
 // join is one query as it was answered.
@@ -43,8 +49,9 @@ type join struct {
 	used bool      // it has feedback
 	past
 	digest     cache.Key
-	inputBytes int64
-	packed     []byte   // context; p and class of each that was asked; p of each with a rule; predictions of each that arrived; inputs
+	inputBytes int64    // counted in joins.kept: of inputs and predictions
+	keptAt     int      // where these begin in packed
+	packed     []byte   // context; p and class of each that was asked; p of each with a rule; values of each that arrived; predictions; inputs
 	inline     [64]byte // packed's memory if it suffices
 }
 
@@ -55,6 +62,8 @@ type past struct {
 	given                  bool          // the answer was a prediction, not the default
 	contextBytes           int
 	values, inputs         bool // whether they are kept
+	predictions            bool
+	missing                bool // inputs or predictions were to be kept, and there was no room
 }
 
 // joined is an unpacked copy of a join. Its slices are its own memory.
@@ -69,15 +78,20 @@ type joined struct {
 	data    [selection.MaxCandidates][]byte // the prediction of each that arrived, where values are kept
 	inputs  []api.Value
 	packed  []byte
+	// predictions are those that the policy sees, with memory in packed, and outputs the values that they refer to.
+	predictions []selection.Prediction
+	outputs     []api.Value
 }
 
 // newJoins makes room for n queries, rounded up to a power of two, or for none if n is at most 0.
-func newJoins(n int, ids *queryIDs) *joins {
+func newJoins(n int, budget int64, ids *queryIDs) *joins {
 	if n <= 0 {
 		return &joins{}
 	}
 	size := 1 << bits.Len(uint(n-1))
-	return &joins{slots: make([]join, size), byInput: make([]atomic.Uint64, size), gateway: ids.gateway, first: ids.next.Load(), next: &ids.next}
+	j := &joins{slots: make([]join, size), byInput: make([]atomic.Uint64, size), gateway: ids.gateway, first: ids.next.Load(), next: &ids.next, budget: budget}
+	j.oldest.seq = j.first
+	return j
 }
 
 // outputClass is a hash of an output: equal outputs have equal classes, different ones collide once in 2^64.
@@ -102,10 +116,15 @@ func (j *joins) put(q *Query) {
 	}
 	r := q.request
 	fn := r.fn
+	keeps := fn.keeps()
+	room := keeps.any() && j.reserve(q, keeps)
 	s := &j.slots[q.ID&uint64(len(j.slots)-1)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fn != nil && (s.id-q.ID)&(1<<sequenceBits-1) < 1<<(sequenceBits-1) {
+		if room {
+			j.kept.Add(-keptSize(q, keeps))
+		}
 		return // it was answered so late that a newer query has the slot
 	}
 	j.kept.Add(-s.inputBytes)
@@ -145,8 +164,9 @@ func (j *joins) put(q *Query) {
 	for rest := q.arrived; s.values && rest != 0; rest &= rest - 1 {
 		b = append(b, q.predicted(rest.First(), fn.Averages.output)[:size]...)
 	}
-	if fn.hasTeachable() {
-		b = j.keepInputs(s, b, q.Inputs)
+	s.keptAt = len(b)
+	if s.missing = keeps.any() && !room; room {
+		b = s.keep(b, q, keeps)
 	}
 	s.packed = b
 	if fn.Selects && fn.Mode == selection.One {
@@ -176,30 +196,6 @@ func (q *Query) predicted(candidate, output int) []byte {
 		return m.Result().Outputs[output].Data
 	}
 	return nil
-}
-
-// keepInputs appends the inputs, if there is room for them.
-func (j *joins) keepInputs(s *join, b []byte, inputs []api.Value) []byte {
-	n := 0
-	for i := range inputs {
-		n += 4 + len(inputs[i].Data) + 1 + 8*len(inputs[i].Dims)
-	}
-	if j.kept.Add(int64(n)) > keptInputBytes {
-		j.kept.Add(-int64(n))
-		return b
-	}
-	s.inputs, s.inputBytes = true, int64(n)
-	b = slices.Grow(b, n)
-	le := binary.LittleEndian
-	for i := range inputs {
-		b = le.AppendUint32(b, uint32(len(inputs[i].Data)))
-		b = append(b, inputs[i].Data...)
-		b = append(b, byte(len(inputs[i].Dims)))
-		for _, d := range inputs[i].Dims {
-			b = le.AppendUint64(b, uint64(d))
-		}
-	}
-	return b
 }
 
 // found is the result of a lookup of a query.
@@ -291,16 +287,5 @@ func (to *joined) copy(s *join) {
 		}
 	}
 	to.ruled &= s.fn.ruled // in another process the function may have fewer rules
-	to.inputs = to.inputs[:0]
-	for s.past.inputs && len(b) > 0 {
-		n := le.Uint32(b)
-		v := api.Value{Data: b[4 : 4+n : 4+n]}
-		b = b[4+n:]
-		rank := int(b[0])
-		b = b[1:]
-		for range rank {
-			v.Dims, b = append(v.Dims, int64(le.Uint64(b))), b[8:]
-		}
-		to.inputs = append(to.inputs, v)
-	}
+	to.copyKept(s, b)
 }

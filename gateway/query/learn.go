@@ -37,7 +37,11 @@ func (fn *Function) learn(j *joined, f *Feedback, numbers *[2][]float64) bool {
 	o := observations.Get().(*observation)
 	o.p, o.losses = j.p, losses
 	o.Feedback = selection.Feedback{Selected: j.asked, P: o.p[:], Losses: o.losses[:]}
+	if fn.Needs != (selection.Needs{}) {
+		fn.show(&o.Feedback, j, f)
+	}
 	fn.Selector.Observe(j.context, &o.Feedback)
+	o.Feedback = selection.Feedback{}
 	observations.Put(o)
 	return true
 }

@@ -27,6 +27,8 @@ type Config struct {
 	Timers *driver.Timers
 	// FeedbackWindow is the number of recent queries that feedback can be joined with: DefaultFeedbackWindow if 0, none if negative.
 	FeedbackWindow int
+	// FeedbackBytes bounds the inputs and predictions that are kept until feedback comes: DefaultFeedbackBytes if 0, none if negative.
+	FeedbackBytes int64
 	// Unread says why names may be missing that are declared: the declarations have not been read. Empty: they have been. It is
 	// asked for each unknown name; nil: they always have been.
 	Unread func() string
@@ -67,6 +69,9 @@ func New(cfg Config) *Path {
 	if cfg.FeedbackWindow == 0 {
 		cfg.FeedbackWindow = DefaultFeedbackWindow
 	}
+	if cfg.FeedbackBytes == 0 {
+		cfg.FeedbackBytes = DefaultFeedbackBytes
+	}
 	p := &Path{cfg: cfg, drained: make(chan struct{}, 1)}
 	p.readers.init()
 	p.queries.New = func() any { q := &Query{}; q.first.init(); return q }
@@ -74,7 +79,7 @@ func New(cfg Config) *Path {
 	p.waits.New = func() any { return newWait(p) }
 	p.learnings.New = func() any { return newLearning(p) }
 	p.ids.init()
-	p.joins = newJoins(cfg.FeedbackWindow, &p.ids)
+	p.joins = newJoins(cfg.FeedbackWindow, cfg.FeedbackBytes, &p.ids)
 	p.table.Store(&Table{})
 	return p
 }

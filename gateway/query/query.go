@@ -50,10 +50,11 @@ type member struct {
 	model     *Model
 	candidate int
 	code      api.Code
-	arm       *Arm // counts the member's answer; may be nil
-	shadow    bool // its answer is only compared
-	evaluated bool // it needs its lane
-	cold      bool // its model had no replica when it was asked
+	took      api.Nanos // from the arrival to the prediction; only for policies that see predictions
+	arm       *Arm      // counts the member's answer; may be nil
+	shadow    bool      // its answer is only compared
+	evaluated bool      // it needs its lane
+	cold      bool      // its model had no replica when it was asked
 	// contextual models see contexts, so a prediction holds for one context only. unvetted means that no worker had
 	// declared its capabilities, so it was not known whether the prediction may be cached.
 	contextual, unvetted bool

@@ -259,7 +259,7 @@ func TestRulesOfDirectRequests(t *testing.T) {
 	table.Tees = map[string][]Tee{"a": {{Candidate: Candidate{Model: other}, Part: 1, Compared: seen}}}
 	c.p.Publish(&table)
 	do := func(version string) ([]Answer, error) {
-		in := []api.Value{{Data: appendNumbers(nil, api.Float32, []float64{1, 2, 3, 4})}}
+		in := []api.Value{{Data: api.Float32.AppendNumbers(nil, []float64{1, 2, 3, 4})}}
 		return c.p.Do(t.Context(), &Queries{Model: api.ModelID{Name: "a", Version: version}, Inputs: [][]api.Value{in}}, nil)
 	}
 	ask := func(version string) string {

@@ -70,6 +70,9 @@ func (q *Query) chooseByPolicy(fn *Function) {
 		}
 	}
 	in.Allowed = allowed
+	if fn.Needs.Inputs {
+		in.Inputs, in.Context = fn.inputs(q.Inputs), r.context
+	}
 	if r.learning && fn.Mode == selection.Several {
 		s.selection.Ask = allowed
 	} else if allowed != 0 {

@@ -107,7 +107,7 @@ func TestFeedbackTeaches(t *testing.T) {
 
 // TestLateFeedback: a query that has been overwritten is late, not unknown.
 func TestLateFeedback(t *testing.T) {
-	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){says(7), says(7)}, func(f *fixture) { f.p.joins = newJoins(2, &f.p.ids) })
+	c := gather(t, "exp3", nil, floats4, []func(*scheduler.Item){says(7), says(7)}, func(f *fixture) { f.p.joins = newJoins(2, DefaultFeedbackBytes, &f.p.ids) })
 	id := c.ask(input).ID
 	c.ask(input)
 	c.ask(input)

@@ -45,6 +45,9 @@ func (m *member) end(code api.Code) {
 	}
 	m.code = code
 	r := m.query.request
+	if r.fn != nil && r.fn.Needs.Predictions {
+		m.took = r.path.cfg.Now() - r.arrived
+	}
 	if m.arm != nil {
 		m.arm.observe(code, m.evaluated, r.path.cfg.Now()-r.arrived)
 	}

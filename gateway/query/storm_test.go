@@ -36,7 +36,7 @@ func TestOldQueryDoesNotForgetANewerOne(t *testing.T) {
 		} else {
 			says(1)(it)
 		}
-	}}, func(f *fixture) { f.p.joins = newJoins(2, &f.p.ids) })
+	}}, func(f *fixture) { f.p.joins = newJoins(2, DefaultFeedbackBytes, &f.p.ids) })
 	var wg sync.WaitGroup
 	wg.Add(1)
 	go func() { defer wg.Done(); c.ask(input) }()

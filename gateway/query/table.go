@@ -199,6 +199,8 @@ type Function struct {
 	Selects  bool
 	Mode     selection.Mode
 	Selector Selector
+	// Needs is what the policy wants to see of queries; nothing else is prepared for it.
+	Needs selection.Needs
 	// Label is 1 plus the index of the output that feedback is about, and by which predictions are compared; 0: all outputs.
 	Label int
 	// Loss is how far a numeric prediction is from a label.

@@ -97,7 +97,7 @@ func TestSplitMovesFewContexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := State{p.Slots(), make([]float64, len(candidates)*p.Slots())}
+		s := State{Slots: p.Slots(), V: make([]float64, len(candidates)*p.Slots())}
 		at := make([]string, contexts)
 		r := random(11)
 		for i := range at {

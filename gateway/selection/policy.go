@@ -1,6 +1,10 @@
 package selection
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/xebec-serving/xebec/api"
+)
 
 // MaxCandidates is the most candidates that a function can have: a set of them is one machine word.
 const MaxCandidates = 64 //xebec:limit candidates of a policy
@@ -35,9 +39,15 @@ func (s Set) First() int { return bits.TrailingZeros64(uint64(s)) }
 // State is what a policy has learned for one function and one context: a row of Slots numbers for each candidate. The
 // numbers are additive: several gateways' learning is the sum of what each has added. Slot 0 of a row counts the
 // candidate's observed losses, slot 1 sums them, and the remaining slots belong to the policy.
+//
+// A policy whose knowledge is not a sum of numbers has a [Value] as well, one for each function; see [Valuer].
 type State struct {
 	Slots int
 	V     []float64
+	// Value is nil for policies that are not Valuers. For the others it is nil if nothing is known, and in an Observe
+	// that may change the numbers only. Select, Combine, Shares and Gains must not change it, because several
+	// goroutines read it at once.
+	Value Value
 }
 
 // Slots that every policy's rows have.
@@ -112,6 +122,9 @@ type Query struct {
 	// Asked, Answered and Confidence describe the answers so far. Asked is empty in the first call.
 	Asked, Answered Set
 	Confidence      float64
+	// Inputs and Context are set for policies with Needs.Inputs. Context is empty if the query has none.
+	Inputs  Tensors
+	Context []byte
 }
 
 // Selection is what Select decided.
@@ -148,7 +161,19 @@ type Combination struct {
 	// Tolerance is the largest difference, in each element, at which a numeric prediction agrees with the answer.
 	Tolerance float64
 
-	// Winner is the candidate whose output is the answer, or -1 if there is no answer or the answer is in Out.
+	// Inputs and Context are set for policies with Needs.Inputs.
+	Inputs  Tensors
+	Context []byte
+	// Predictions are set for policies with Needs.Predictions: prediction i is that of Answers[i]. Judged is the index
+	// of the output that labels are about, -1 for all.
+	Predictions []Prediction
+	Judged      int
+
+	// Output is an answer that no candidate has given, one value for each output of the function. It is the answer if
+	// Winner is -1 and Output is not empty. Policies with Needs.Predictions append to Output, whose values' memory may be
+	// used again; the others leave it empty.
+	Output []api.Value
+	// Winner is the candidate whose output is the answer, or -1 if there is no answer or the answer is in Out or Output.
 	Winner int
 	// Out is the numeric answer: Width numbers in memory of the caller.
 	Out []float64
@@ -168,6 +193,17 @@ type Feedback struct {
 	P        []float64
 	// Losses are from 0 to 1, by candidate; NaN if unknown.
 	Losses []float64
-	// Delta is the change to add to State.V. The caller passes it zeroed.
+	// Delta is the change to add to State.V. The caller passes it zeroed. Observe changes State.Value in place.
 	Delta []float64
+
+	// Inputs and Context are set for policies with Needs.Inputs; Predictions, of the candidates that have answered, for
+	// those with Needs.Predictions; and Label, where the feedback was one, for those with Needs.Labels. Label has the
+	// values of the output Judged alone, or of all outputs if Judged is -1.
+	Inputs      Tensors
+	Context     []byte
+	Predictions []Prediction
+	Label       Tensors
+	Judged      int
+	// Missing means that inputs or predictions that the policy needs are no longer remembered.
+	Missing bool
 }

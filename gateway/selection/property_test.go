@@ -29,7 +29,7 @@ func anyPolicy(t *rapid.T, number *rapid.Generator[float64]) (string, Policy, St
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := State{p.Slots(), make([]float64, n*p.Slots())}
+	s := State{Slots: p.Slots(), V: make([]float64, n*p.Slots()), Value: NewValue(p, n)}
 	p.Init(s)
 	if rapid.Bool().Draw(t, "not new") {
 		for i := range s.V {
@@ -199,7 +199,7 @@ func TestJoinAndDescend(t *testing.T) {
 				t.Fatalf("%s: Join changed number %d of another row", name, at)
 			}
 		}
-		child := State{s.Slots, make([]float64, len(s.V))}
+		child := State{Slots: s.Slots, V: make([]float64, len(s.V))}
 		p.InitContext(s, child)
 		for at, v := range child.V {
 			if !plausible(v) {
@@ -222,7 +222,7 @@ func TestMerging(t *testing.T) {
 		var sums [2][]float64
 		var deltas [2][]float64
 		for g := range deltas {
-			mine := State{s.Slots, append([]float64(nil), s.V...)}
+			mine := State{Slots: s.Slots, V: append([]float64(nil), s.V...)}
 			deltas[g] = make([]float64, len(s.V))
 			for range rapid.IntRange(1, 5).Draw(t, "observations") {
 				f := anyFeedback(t, p, mine, rapid.Float64Range(0, 1))
@@ -242,7 +242,7 @@ func TestMerging(t *testing.T) {
 				}
 			}
 			shares[order] = make([]float64, s.Candidates())
-			CandidateWeights(p, State{s.Slots, sums[order]}, shares[order])
+			CandidateWeights(p, State{Slots: s.Slots, V: sums[order]}, shares[order])
 		}
 		for i := range sums[0] {
 			if math.Abs(sums[0][i]-sums[1][i]) > 1e-9 {
@@ -317,7 +317,7 @@ func TestJoinAtTheBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := State{p.Slots(), make([]float64, 3*p.Slots())}
+	s := State{Slots: p.Slots(), V: make([]float64, 3*p.Slots())}
 	p.Init(s)
 	s.Row(0)[p.Slots()-1], s.Row(2)[p.Slots()-1] = math.NaN(), -maxPlausible
 	p.Join(s, 1)

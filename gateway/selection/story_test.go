@@ -41,7 +41,7 @@ func newPolicy(t testing.TB, name string, params map[string]any, candidates int)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := State{p.Slots(), make([]float64, p.Slots()*candidates)}
+	s := State{Slots: p.Slots(), V: make([]float64, p.Slots()*candidates), Value: NewValue(p, candidates)}
 	p.Init(s)
 	return p, s
 }

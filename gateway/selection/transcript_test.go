@@ -83,7 +83,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		s.p.Join(s.State, row)
 		return s.rows()
 	case "descend":
-		child := State{s.Slots, make([]float64, len(s.V))}
+		child := State{Slots: s.Slots, V: make([]float64, len(s.V))}
 		s.p.InitContext(s.State, child)
 		s.State = child
 		return s.rows()
@@ -116,7 +116,7 @@ func (s *script) policy(d *datadriven.TestData) string {
 	if err != nil {
 		return err.Error() + "\n"
 	}
-	s.p, s.State = p, State{p.Slots(), make([]float64, p.Slots()*s.n)}
+	s.p, s.State = p, State{Slots: p.Slots(), V: make([]float64, p.Slots()*s.n)}
 	p.Init(s.State)
 	return fmt.Sprintf("%s asks %s, learns: %v, %d slots a row\n", p.Name(), [...]string{"one", "several"}[p.Mode()], p.Learns(), p.Slots())
 }

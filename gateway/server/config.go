@@ -95,6 +95,9 @@ type Config struct {
 	Store string
 	// FeedbackWindow is how many of the last queries feedback can be joined with; 65,536 when 0, none when negative.
 	FeedbackWindow int
+	// FeedbackBytes bounds the inputs and predictions that are remembered for feedback, for models and policies that learn from them;
+	// 64 MiB when 0, none when negative.
+	FeedbackBytes int64
 	// Contexts is how many contexts of each function have their policy state in memory, the others wait in the store; 16,384
 	// when 0.
 	Contexts int

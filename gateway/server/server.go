@@ -247,7 +247,7 @@ func (s *Server) make() error {
 	}
 	s.cache = cache.New(cfg.CacheBytes)
 	s.path = query.New(query.Config{
-		Now: s.clock.Now, Cache: s.cache, Timers: driver.NewTimers(s.clock), FeedbackWindow: cfg.FeedbackWindow,
+		Now: s.clock.Now, Cache: s.cache, Timers: driver.NewTimers(s.clock), FeedbackWindow: cfg.FeedbackWindow, FeedbackBytes: cfg.FeedbackBytes,
 		Unread: func() string { return s.declared.Unread() },
 	})
 	s.lines = &lineServer{start: s.startLines}

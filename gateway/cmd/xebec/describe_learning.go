@@ -52,7 +52,7 @@ func feedbackText(f api.FeedbackStatus) string {
 		n    uint64
 		what string
 	}{
-		{f.Duplicate, "duplicate"}, {f.Late, "late"}, {f.Unknown, "unknown"}, {f.Refused, "refused"}, {f.Nothing, "about no candidate"},
+		{f.InPart, "counted without its input"}, {f.Duplicate, "duplicate"}, {f.Late, "late"}, {f.Unknown, "unknown"}, {f.Refused, "refused"}, {f.Nothing, "about no candidate"},
 		{f.Asked, "models asked to judge it"}, {f.Taught, "labels passed to models"},
 	} {
 		if c.n > 0 {

@@ -26,7 +26,7 @@ func (c *cli) serveCommand() *cobra.Command {
 	cfg := server.Config{Version: buildVersion().Version}
 	nodeMemory, logLevel, logFormat := "", "info", logConsole
 	maxBody, epoch, logBytes := "64MiB", defaultEpoch, "1GiB"
-	minRate, bodyMemory, cache, snapshotLimit := "16KiB", "", "", "2GiB"
+	minRate, bodyMemory, cache, snapshotLimit, feedbackMemory := "16KiB", "", "", "2GiB", "64MiB"
 	canary, canaryTime := "", defaultCanaryTime
 	grpcListen := server.DefaultGRPC
 	cmd := &cobra.Command{
@@ -110,6 +110,9 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 			}
 			if cfg.FeedbackWindow == 0 {
 				cfg.FeedbackWindow = -1
+			}
+			if cfg.FeedbackBytes, err = memoryFlag("--feedback-memory", feedbackMemory, maxFeedbackMemory); err != nil {
+				return err
 			}
 			if cfg.Contexts < 1 || cfg.Contexts > maxContexts {
 				return usagef("--contexts %d: expected 1 to %d", cfg.Contexts, maxContexts)
@@ -213,6 +216,7 @@ Beyond loopback, the admin port needs TLS and tokens: --admin-token-file, --admi
 	flags.StringVar(&cache, "cache", "", "memory for the prediction cache, in bytes or with KiB, MiB, GiB; 0 turns it off (default 256MiB, or an eighth of the memory of the machine or of its control group if that is less)")
 	flags.StringVar(&cfg.Store, "store", "", "store of declarations and learned state: a file, or redis://[USER:PASSWORD@]HOST:PORT[/DB], which gateways may share (XEBEC_STORE) (default state.db in --data-dir)")
 	flags.IntVar(&cfg.FeedbackWindow, "feedback-window", query.DefaultFeedbackWindow, "how many recent queries feedback can name by query_id; 0 for none")
+	flags.StringVar(&feedbackMemory, "feedback-memory", feedbackMemory, "memory for the inputs and predictions of queries that wait for feedback, for policies and models that learn from them, in bytes or with KiB, MiB, GiB; the oldest make room; 0 for none")
 	flags.IntVar(&cfg.Contexts, "contexts", learned.DefaultContexts, "how many contexts of each function are kept in memory; the others wait in the store")
 	return cmd
 }
@@ -268,6 +272,7 @@ func memoryFlag(name, text string, most int64) (int64, error) {
 const (
 	maxCacheBytes     = 1 << 40   //xebec:limit `--cache`
 	maxFeedbackWindow = 1 << 24   //xebec:limit `--feedback-window`
+	maxFeedbackMemory = 1 << 40   //xebec:limit `--feedback-memory`
 	maxContexts       = 1 << 22   //xebec:limit `--contexts`
 	maxConnections    = 1 << 20   //xebec:limit `--max-connections`
 	maxMinRate        = 1 << 30   //xebec:limit `--min-rate`

@@ -113,7 +113,7 @@ func candidateStatus(s *versions.State, rows []learned.Row) []api.CandidateLearn
 
 func feedbackStatus(l *obs.Learning) api.FeedbackStatus {
 	return api.FeedbackStatus{
-		Counted: l.Counted.Load(), Duplicate: l.Duplicates.Load(), Late: l.TooLate.Load(), Unknown: l.Unknown.Load(), Refused: l.Refused.Load(),
+		Counted: l.Counted.Load(), InPart: l.InPart.Load(), Duplicate: l.Duplicates.Load(), Late: l.TooLate.Load(), Unknown: l.Unknown.Load(), Refused: l.Refused.Load(),
 		Nothing: l.Nothing.Load(), Asked: l.ModelsAsked.Load(), Taught: l.ModelsTaught.Load(),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/control/versions"
 	"github.com/xebec-serving/xebec/gateway/query"
+	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 	"github.com/xebec-serving/xebec/scheduler/planner"
 )
@@ -57,7 +58,7 @@ func (fs *Functions) Publish(s *versions.State) {
 func (fs *Functions) publish(s *versions.State, f *function) (*query.Function, *versions.Version) {
 	fn := &query.Function{
 		Name: f.spec.Name, SLO: f.spec.SLO, ColdStart: f.spec.ColdStart, Default: f.spec.Default, CORS: f.spec.CORS, MinConfidence: f.spec.MinConfidence,
-		Selects: f.selects(), Mode: f.policy.Mode(), Selector: f.learned, Stats: f.stats, Learning: f.learning, Losses: f.losses,
+		Selects: f.selects(), Mode: f.policy.Mode(), Selector: f.learned, Needs: selection.NeedsOf(f.policy), Stats: f.stats, Learning: f.learning, Losses: f.losses,
 	}
 	var first *versions.Version
 	var lanes []*driver.Lane

@@ -215,7 +215,7 @@ var (
 	deviceBusy      = desc("device_busy_ratio", "The part of a shared device's time that the plan in force uses.", "device")
 	schedEpochs     = desc("scheduler_epochs_total", "Plans that were made.")
 	schedPlan       = desc("scheduler_plan_seconds", "How long a plan took to make.")
-	fnFeedback      = desc("feedback_total", "Feedback by outcome: counted, duplicate, late, unknown, refused (malformed, or too much is waiting), nothing_to_learn. models_asked counts models asked because of feedback, models_taught labels handed to models.", "function", "outcome")
+	fnFeedback      = desc("feedback_total", "Feedback by outcome: counted, counted_in_part (the policy no longer had the input or the predictions), duplicate, late, unknown, refused (malformed, or too much is waiting), nothing_to_learn. models_asked counts models asked because of feedback, models_taught labels handed to models.", "function", "outcome")
 	fnShare         = desc("policy_share", "The part of a function's queries that its policy asks a candidate for, over all contexts.", "function", "candidate")
 	fnLoss          = desc("feedback_loss", "Losses that feedback reported for a candidate's predictions, each from 0 to 1. The rate of _sum divided by the rate of _count is the candidate's error rate.", "function", "candidate")
 	fnLate          = desc("ensemble_late_total", "Ensemble members without a prediction when the answer was due. If xebec_queue_seconds rises too, there are too few replicas; if not, a model straggles.", "function")
@@ -397,7 +397,7 @@ func (f *FunctionSample) learning(ch chan<- prometheus.Metric) {
 		}
 	}
 	for outcome, n := range map[string]uint64{
-		"counted": l.Counted.Load(), "duplicate": l.Duplicates.Load(), "late": l.TooLate.Load(), "unknown": l.Unknown.Load(), "refused": l.Refused.Load(),
+		"counted": l.Counted.Load(), "counted_in_part": l.InPart.Load(), "duplicate": l.Duplicates.Load(), "late": l.TooLate.Load(), "unknown": l.Unknown.Load(), "refused": l.Refused.Load(),
 		"nothing_to_learn": l.Nothing.Load(), "models_asked": l.ModelsAsked.Load(), "models_taught": l.ModelsTaught.Load(),
 	} {
 		nonzero(fnFeedback, float64(n), outcome)

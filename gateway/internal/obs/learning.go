@@ -10,6 +10,8 @@ import (
 type Learning struct {
 	// Feedback by outcome. Nothing: it was accepted but says nothing about any model.
 	Counted, Duplicates, TooLate, Unknown, Refused, Nothing atomic.Uint64
+	// InPart counts feedback of which the policy learned only the losses, because inputs or predictions were no longer remembered.
+	InPart atomic.Uint64
 	// ModelsAsked counts models that were asked because of feedback. ModelsTaught counts labels that were passed to models.
 	ModelsAsked, ModelsTaught atomic.Uint64
 	// Late counts ensemble members without a prediction at the deadline, Dropped those for which the plan had no room.

@@ -194,7 +194,7 @@ export interface components {
              * @description late, unknown and busy are errors (410, 404, 503) if the request has a single feedback
              * @enum {string}
              */
-            status: "counted" | "pending" | "duplicate" | "nothing_to_learn" | "late" | "unknown" | "busy";
+            status: "counted" | "counted_in_part" | "pending" | "duplicate" | "nothing_to_learn" | "late" | "unknown" | "busy";
         };
         FeedbackResults: {
             /** @description in the order of the request */

@@ -37,7 +37,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class FeedbackResult:
-    """What became of one feedback: counted, pending, duplicate, nothing_to_learn, late, unknown or busy."""
+    """What became of one feedback: counted, counted_in_part, pending, duplicate, nothing_to_learn, late, unknown or busy."""
 
     status: str
     query_id: int | None = None
