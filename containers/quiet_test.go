@@ -96,15 +96,21 @@ func TestQuietUntilReady(t *testing.T) {
 	})
 }
 
-func TestQuietForHalfOfItsTime(t *testing.T) {
+// A replica is quiet for half of its time, and for maxQuiet if it has more.
+func TestQuietForHalfOfItsTime(t *testing.T) { testQuietFor(t, 20*time.Second, 10*time.Second) }
+func TestQuietForABoundedTime(t *testing.T)  { testQuietFor(t, time.Hour, maxQuiet) }
+
+func testQuietFor(t *testing.T, within, quietly time.Duration) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		quiet := true
 		h, r := newQuietHarness(t, &quiet)
+		h.set.SetReadyWithin(within)
 		h.count(1)
-		pass(30*time.Second - 1)
+		pass(quietly - 1)
 		h.wantState(Running)
 		if got := r.replicas(); len(got) != 0 {
-			t.Errorf("raised %v before half of its time", got)
+			t.Errorf("raised %v before its quiet time was over", got)
 		}
 		pass(1)
 		if st := h.wantState(Running); st.Quiet || !slices.Equal(r.replicas(), []uint64{1}) {

@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// maxQuiet is longer than the imports of a Python model take where the others leave some time over.
+const maxQuiet = 15 * time.Second //xebec:limit start of a replica at the lowest CPU priority
+
 // slot is the place of one wanted replica: a goroutine that launches it, waits for its end, waits for the delay, and
 // launches it again. set.mu guards everything but set, ctx and cancel.
 type slot struct {
@@ -218,16 +221,17 @@ func (sl *slot) started(l *attempt, pid int, quiet bool) {
 }
 
 // await returns when the replica is gone: by itself, because it was asked, because it was killed, or because it was not
-// ready in time. With a raiser it raises the replica when it is ready, or when half of its time is over: on a busy
-// machine the lowest priority may get no time at all, and being quiet must not make the replica late.
+// ready in time. With a raiser it raises the replica when it is ready, or when it has been quiet for maxQuiet or half of its
+// time: on a busy machine the lowest priority may get no time at all, and being quiet must not make the replica late.
 func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 	within := time.Duration(sl.set.readyWithin.Load())
-	late, half := time.NewTimer(within), time.NewTimer(within/2)
+	quietly := min(within/2, maxQuiet)
+	late, enough := time.NewTimer(within), time.NewTimer(quietly)
 	defer late.Stop()
-	defer half.Stop()
+	defer enough.Stop()
 	raised := make(chan error, 1)
 	raise := func() {
-		half.Stop()
+		enough.Stop()
 		if raiser != nil {
 			go func(r Raiser) { raised <- r.Raise() }(raiser) // Raise returns when the instance ends
 		}
@@ -243,10 +247,10 @@ func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 			raise()
 			ready = nil
 			continue
-		case <-half.C:
+		case <-enough.C:
 			if raiser != nil {
 				sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d was not ready within %v of loading quietly and gets full priority",
-					l.replica, within/2))
+					l.replica, quietly))
 			}
 			raise()
 			continue
