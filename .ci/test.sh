@@ -94,8 +94,8 @@ python_binding() { (cd worker/bindings/python && ../../../build/venv/bin/python 
 # Both ports of a gateway answer as api/spec/openapi.yaml says.
 described() { .ci/schemathesis.sh; }
 
-# The libraries with which apps call a gateway.
-clients() { .ci/clients.sh; }
+# The libraries with which apps call a gateway. `make test-clients` also runs perf_analyzer.
+clients() { .ci/clients.sh python typescript protocols; }
 
 demo_models() { build/venv/bin/python -m pytest -q deploy/demo/tests; }
 

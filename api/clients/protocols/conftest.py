@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 SECONDS = 60  # a call on a busy machine
+KINDS = {"works": "works", "refused": "gets an error that says why it is not there", "lacks": "is not there"}
 
 
 @pytest.fixture(scope="session")
@@ -39,14 +40,14 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "works(client, feature): the test shows that a feature of the client works")
-    config.addinivalue_line("markers", "refused(client, feature): the test shows that a feature of the client gets an error that says why it is not there")
+    for kind, shows in KINDS.items():
+        config.addinivalue_line("markers", f"{kind}(client, feature): the test shows that a feature of the client {shows}")
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if not any(item.iter_markers("works")) and not any(item.iter_markers("refused")):
-            raise pytest.UsageError(f"{item.nodeid}: expected a mark works(client, feature) or refused(client, feature)")
+        if not any(item.get_closest_marker(kind) for kind in KINDS):
+            raise pytest.UsageError(f"{item.nodeid}: expected a mark KIND(client, feature), where KIND is one of {', '.join(KINDS)}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -55,7 +56,7 @@ def pytest_runtest_makereport(item, call):
     if path := item.config.getoption("--results"):
         if report.when == "call" or report.failed:
             with open(path, "a") as f:
-                for kind in ("works", "refused"):
+                for kind in KINDS:
                     for mark in item.iter_markers(kind):
                         client, feature = mark.args
                         print(json.dumps({"client": client, "feature": feature, "kind": kind, "passed": report.passed}), file=f)

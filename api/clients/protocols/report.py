@@ -8,8 +8,8 @@ import re
 import subprocess
 from pathlib import Path
 
-COMMANDS = {"curl": ["curl", "--version"], "fetch": ["node", "--version"]}
-WORDS = {"works": "works", "refused": "an error says why not"}
+COMMANDS = {"curl": ["curl", "--version"], "fetch": ["node", "--version"], "perf-analyzer": ["cat", "build/perf-analyzer/version"]}
+WORDS = {"works": "works", "refused": "an error says why not", "lacks": "is not there"}
 
 
 def version(client):
@@ -54,7 +54,7 @@ def main():
     count = f"{len(found)} clients, {len(results)} features, {missing} of which do not work"
     print(count)
     if args.report:
-        made = f'Made by `make test-clients CLIENTARGS="--report FILE protocols"`, {datetime.date.today()}: {count}.'
+        made = f'Made by `make test-clients CLIENTARGS="--report FILE protocols perf_analyzer"`, {datetime.date.today()}: {count}.'
         args.report.write_text(f"# Clients of other servers\n\n{made}\n\n{tables(found)}")
     if args.page:
         args.page.write_text(PAGE + tables(found))
@@ -63,7 +63,7 @@ def main():
 PAGE = """# Clients that work unchanged
 
 What the clients of other servers can do with a gateway. Each line is what a test in `api/clients/protocols` has shown, and this page is made by
-`make test-clients CLIENTARGS="--page deploy/guide/reference/clients.md protocols"`.
+`make test-clients CLIENTARGS="--page deploy/guide/reference/clients.md protocols perf_analyzer"`.
 
 """
 

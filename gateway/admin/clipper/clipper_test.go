@@ -171,6 +171,7 @@ func TestRefusals(t *testing.T) {
 		{"delete_app", `{"name": "none"}`, api.NotFound, "Application 'none' does not exist"},
 		{"add_model", modelOne, api.Conflict, "model with name 'sum' and version '1' already exists"},
 		{"add_model", strings.Replace(modelOne, "-1}", "0}", 1), api.InvalidArgument, "The batch size must be positive or DEFAULT_BATCH_SIZE, which is -1"},
+		{"add_model", strings.Replace(modelOne, "registry.example.com/sum:1", "NO_CONTAINER", 1), api.InvalidArgument, "container_name is NO_CONTAINER: expected the image that serves the model"},
 		{"add_model", strings.Replace(modelOne, "registry.example.com/sum:1", "", 1), api.InvalidArgument, "container_name is empty: expected the image"},
 		{"add_model", strings.NewReplacer("registry.example.com/sum:1", "not an image", `"1"`, `"3"`).Replace(modelOne), api.InvalidArgument, "run.image"},
 		{"add_model", strings.Replace(modelOne, `"1"`, `1`, 1), api.InvalidArgument, `"model_version" is not a string`},

@@ -1,6 +1,7 @@
 package clipper
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -126,14 +127,17 @@ func deleteApp(ctx context.Context, c Control, r *request) (Answer, error) {
 	return a, err
 }
 
+// containerless is what clipper_admin names as the image of a model that it registers without one, because something else starts its containers.
+const containerless = "NO_CONTAINER"
+
 func addModel(ctx context.Context, c Control, r *request) (Answer, error) {
 	id, labels, input, image, path, batch := r.model(), r.texts("labels"), r.inputType(), r.text("container_name"), r.text("model_data_path"), r.batchSize()
 	a := Answer{Text: fmt.Sprintf("Successfully added model with name '%s' and input type '%s'", id.Name, input), Subject: "Model " + id.String()}
 	if r.err != nil {
 		return a, r.err
 	}
-	if image == "" {
-		return a, api.Errorf(api.InvalidArgument, "container_name is empty: expected the image that serves the model. A model that runs as a process is declared by `xebec deploy`")
+	if image == "" || image == containerless {
+		return a, api.Errorf(api.InvalidArgument, "container_name is %s: expected the image that serves the model. A model that runs as a process is declared by `xebec deploy`", cmp.Or(image, "empty"))
 	}
 	versions, err := c.Models(ctx, id.Name)
 	if err != nil && !hasCode(err, api.NotFound) {
