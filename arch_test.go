@@ -105,7 +105,7 @@ var rules = []rule{
 	{"gateway/grpc", []string{"api", "api/inferencepb", "api/tensorflowpb", "api/xebecpb", "gateway/dialect", "gateway/dialect/tfserving", "gateway/grpc/...", "gateway/internal/tensorjson", "gateway/query"}, false,
 		"gRPC is a port beside HTTP, with the same path behind it: gateway/server, the composition, gives it its memory and its limits"},
 	{"gateway/grpc/meter", []string{"api"}, true, "it is a state machine over the bytes of a connection: it is fuzzed without a socket"},
-	{"gateway/grpc/oipwire", []string{"api"}, true, "it turns bytes into values and back: it is fuzzed without a socket, and knows no server"},
+	{"gateway/grpc/oipwire", []string{"api", "gateway/internal/classify"}, true, "it turns bytes into values and back: it is fuzzed without a socket, and knows no server"},
 	{"gateway/grpc/tfwire", []string{"api", "api/tensorflowpb", "gateway/internal/tensorjson"}, true, "it turns messages into values and back: it is fuzzed without a socket, and knows no server"},
 	{"gateway/control/capacity", []string{"api", "containers", "containers/node", "scheduler", "scheduler/autoscale", "scheduler/driver", "scheduler/placement", "gateway/internal/numerals", "gateway/internal/obs", "gateway/query"}, false,
 		"it counts replicas: a version is an interface to it, and what is declared or served is for others to decide"},

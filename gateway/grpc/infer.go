@@ -175,7 +175,7 @@ func (c *inferCall) read(ctx context.Context, size int) error {
 	}
 	c.id = append(c.id[:0], c.parsed.ID...)
 	r := &c.response
-	r.ID, r.Signature, r.Outputs, r.Batched, r.Raw = c.id, &m.Signature, c.parsed.Outputs, c.parsed.Batched, c.parsed.Raw()
+	r.ID, r.Signature, r.Outputs, r.Classes, r.Batched, r.Raw = c.id, &m.Signature, c.parsed.Outputs, c.parsed.Classes, c.parsed.Batched, c.parsed.Raw()
 	if m.Streams {
 		c.flow = newFlow(c.renderStreamed)
 		c.SetStream(c.flow)

@@ -38,7 +38,7 @@ func (s *Server) inferenceService() *grpc.ServiceDesc {
 const platform = "xebec"
 
 // extensions are the served extensions of the protocol.
-var extensions = []string{"model_repository", "model_configuration", "statistics", "parameters", "sequence", "binary_tensor_data"}
+var extensions = []string{"model_repository", "model_configuration", "statistics", "parameters", "sequence", "binary_tensor_data", "classification"}
 
 func (i *inference) ServerLive(context.Context, *pb.ServerLiveRequest) (*pb.ServerLiveResponse, error) {
 	return &pb.ServerLiveResponse{Live: true}, nil

@@ -61,6 +61,12 @@ def test_datatypes(client, seconds):
         assert r.as_numpy(n).tolist() == want.tolist(), n
 
 
+@works("classification")
+def test_classification(client, seconds):
+    r = client.infer("numbers", [tensor("x", FOUR)], outputs=[triton.InferRequestedOutput("y", class_count=2)], client_timeout=seconds)
+    assert r.as_numpy("y").tolist() == [[b"4:3", b"3:2"], [b"8.5:3", b"7:2"]]
+
+
 @works("versions, request ids, parameters and metadata")
 def test_options(client, seconds):
     for model, version in (("numbers", "1"), ("numbers@1", "")):

@@ -25,7 +25,7 @@
 // extension of the protocol. Binary tensors follow the JSON in the order of the request, little-endian; each element of
 // BYTES is preceded by its length in 32 bits. Answers in JSON are flat; NaN and the infinities are null in them, and
 // BYTES that are not UTF-8 are an error that tells the client to request binary data. FP16 may be given in both forms.
-// BF16, shared memory regions and the classification extension are refused by name.
+// Shared memory regions are refused by name.
 //
 // # Promises
 //

@@ -292,8 +292,8 @@ func (q *Request) outputParameters(o *Output) error {
 		case "classification":
 			r.Push("classification")
 			var k int64
-			if k, err = r.Int64(); err == nil && (k < 0 || k > maxClasses) {
-				err = r.Errorf("expected 0 to %d classes, found %d", maxClasses, k)
+			if k, err = r.Int64(); err == nil && (k < 0 || k > classify.MaxClasses) {
+				err = r.Errorf("expected 0 to %d classes, found %d", classify.MaxClasses, k)
 			}
 			o.Classes = int(k)
 			r.Pop()
@@ -305,9 +305,6 @@ func (q *Request) outputParameters(o *Output) error {
 		return err
 	})
 }
-
-// maxClasses bounds what a request may ask for; models with more classes are rare, and their order costs time.
-const maxClasses = 1 << 16 //xebec:limit `classification` of a requested output
 
 // complete checks that no input is missing, and determines the outputs.
 func (q *Request) complete() error {

@@ -88,17 +88,14 @@ func AppendResponse(dst []byte, model, version string, facts func([]byte) []byte
 	return body, jsonLen, nil
 }
 
-// maxClassified bounds the elements that are put in order for one output of a request. The goroutine that does it also has others' answers to write.
-const maxClassified = 1 << 20 //xebec:limit elements of an output with `classification`, of all queries of a request together
-
 // classes replaces an output by the largest elements of each query's value: a row of texts of the form value:index. The result is valid until the
 // next call.
 func (q *Request) classes(c column, k int, output func(query, tensor int) *api.Value) (column, func(query, tensor int) *api.Value, error) {
 	if err := c.measure(output); err != nil { // so that the data has the length of its elements, and all queries have as many classes
 		return c, nil, err
 	}
-	if c.elements*int64(c.n) > maxClassified {
-		return c, nil, api.Errorf(api.InvalidArgument, "output %q: classification of %d elements: expected at most %d: ask for the output itself", c.spec.Name, c.elements*int64(c.n), maxClassified)
+	if c.elements*int64(c.n) > classify.MaxElements {
+		return c, nil, api.Errorf(api.InvalidArgument, "output %q: classification of %d elements: expected at most %d: ask for the output itself", c.spec.Name, c.elements*int64(c.n), classify.MaxElements)
 	}
 	d := c.spec.DType
 	q.texts, q.values = q.texts[:0], q.values[:0]

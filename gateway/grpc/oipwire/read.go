@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/classify"
 )
 
 // Sink gives storage for the inputs of one query after the other, one value for each of the signature.
@@ -20,7 +21,7 @@ func (q *Request) Raw() bool { return !q.typed }
 // it takes any. After an error the caller reclaims what the sink has returned.
 func (q *Request) Read(sig *api.Signature, sink Sink, limit int) error {
 	q.sig, q.sink, q.limit = sig, sink, limit
-	q.Queries, q.Batched, q.first, q.seen, q.rows, q.Outputs = 0, false, "", seen{}, q.rows[:0], q.Outputs[:0]
+	q.Queries, q.Batched, q.first, q.seen, q.rows, q.Outputs, q.Classes = 0, false, "", seen{}, q.rows[:0], q.Outputs[:0], q.Classes[:0]
 	if len(sig.Inputs) > MaxTensors || len(sig.Outputs) > MaxTensors {
 		return api.Errorf(api.Internal, "the signature has more than %d inputs or outputs", MaxTensors)
 	}
@@ -29,9 +30,7 @@ func (q *Request) Read(sig *api.Signature, sink Sink, limit int) error {
 		return api.Errorf(api.InvalidArgument, "raw_input_contents and contents exclude each other: expected the data of all inputs in one of them")
 	case len(q.raws) > 0 && len(q.raws) != len(q.inputs):
 		return api.Errorf(api.InvalidArgument, "raw_input_contents: %d for %d inputs: expected one for each input, in their order", len(q.raws), len(q.inputs))
-	case q.options.classification:
-		return api.Errorf(api.Unsupported, "outputs.parameters: the classification extension is not supported over gRPC: take the output as it is")
-	case q.options.sharedOutput:
+	case q.sharing:
 		return api.Errorf(api.Unsupported, "outputs.parameters: shared memory regions are not supported: take the data from the response")
 	}
 	for i := range q.inputs {
@@ -245,11 +244,14 @@ func (q *Request) outputs() error {
 			return api.Errorf(api.InvalidArgument, "outputs[%d]: the output %q is there twice", i, q.sig.Outputs[at].Name)
 		}
 		chosen.add(at)
-		q.Outputs = append(q.Outputs, at)
+		if spec := &q.sig.Outputs[at]; q.classes[i] > 0 && (!classify.Supports(spec.DType) || len(spec.Shape) == 0) {
+			return api.Errorf(api.InvalidArgument, "outputs[%d]: parameters.classification: the output %q is %s: only arrays of numbers have classes", i, spec.Name, spec.String())
+		}
+		q.Outputs, q.Classes = append(q.Outputs, at), append(q.Classes, q.classes[i])
 	}
 	if len(q.names) == 0 {
 		for i := range q.sig.Outputs {
-			q.Outputs = append(q.Outputs, i)
+			q.Outputs, q.Classes = append(q.Outputs, i), append(q.Classes, 0)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/internal/classify"
 )
 
 const (
@@ -67,6 +68,8 @@ type Request struct {
 	Batched bool
 	// Outputs are those of the response, by their places in the signature.
 	Outputs []int
+	// Classes has for each of Outputs how many of its classes are asked for instead of it; 0: the output itself.
+	Classes []int
 
 	// Borrow is offered a large raw input of the only query, and makes it the query's first value if it returns true. May be nil. Read calls it when
 	// the query's storage has been taken from the sink.
@@ -74,9 +77,10 @@ type Request struct {
 
 	inputs  []tensor
 	names   [][]byte // of the outputs that are asked for
+	classes []int    // of each name
 	raws    [][]byte // raw_input_contents
 	typed   bool     // an input has contents
-	options optionSet
+	sharing bool     // an output is to be in shared memory
 	sig     *api.Signature
 	rows    [][]api.Value
 	sink    Sink
@@ -84,9 +88,6 @@ type Request struct {
 	first   string // the input that decided Queries and Batched
 	seen    seen
 }
-
-// optionSet has the options that outputs ask for, and that are not served.
-type optionSet struct{ classification, sharedOutput bool }
 
 // tensor is one input.
 type tensor struct {
@@ -140,7 +141,7 @@ func (q *Request) OneInput(sig *api.Signature) bool {
 // Scan takes a message apart. After an error only Model is of use, if it was found.
 func (q *Request) Scan(message []byte) error {
 	q.Model, q.Version, q.ID, q.Parameters = nil, nil, nil, q.Parameters[:0]
-	q.inputs, q.names, q.raws, q.typed, q.options = q.inputs[:0], q.names[:0], q.raws[:0], false, optionSet{}
+	q.inputs, q.names, q.classes, q.raws, q.typed, q.sharing = q.inputs[:0], q.names[:0], q.classes[:0], q.raws[:0], false, false
 	q.rows = q.rows[:0]
 	for m := message; len(m) > 0; {
 		f, rest, ok := next(m)
@@ -350,6 +351,7 @@ func (t *tensor) addDim(v uint64) error {
 func (q *Request) scanOutput(m []byte) error {
 	const where = "outputs"
 	var name []byte
+	classes := 0
 	for len(m) > 0 {
 		f, rest, ok := next(m)
 		if !ok {
@@ -373,12 +375,16 @@ func (q *Request) scanOutput(m []byte) error {
 		if err != nil {
 			return err
 		}
-		if n, _ := p.Number(); string(p.Name) == "classification" && n != 0 {
-			q.options.classification = true
+		if string(p.Name) == "classification" {
+			n, ok := p.Number()
+			if !ok || !(n >= 0 && n <= classify.MaxClasses) || n != math.Trunc(n) {
+				return api.Errorf(api.InvalidArgument, "outputs.parameters.classification: expected 0 to %d classes", classify.MaxClasses)
+			}
+			classes = int(n)
 		}
-		q.options.sharedOutput = q.options.sharedOutput || isSharedMemory(p.Name)
+		q.sharing = q.sharing || isSharedMemory(p.Name)
 	}
-	q.names = append(q.names, name)
+	q.names, q.classes = append(q.names, name), append(q.classes, classes)
 	return nil
 }
 

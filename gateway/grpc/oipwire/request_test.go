@@ -177,6 +177,11 @@ func TestRefused(t *testing.T) {
 		change(m)
 		return m
 	}
+	asking := func(output string, classes int64) func(m *pb.ModelInferRequest) {
+		return func(m *pb.ModelInferRequest) {
+			m.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: output, Parameters: map[string]*pb.InferParameter{"classification": {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: classes}}}}}
+		}
+	}
 	for _, c := range []struct {
 		sig  *api.Signature
 		m    *pb.ModelInferRequest
@@ -218,8 +223,12 @@ func TestRefused(t *testing.T) {
 		{fixed, with(raw(x(2), floats(1, 2)), func(m *pb.ModelInferRequest) { m.Inputs[0].Parameters = parameter("shared_memory_region") }),
 			`inputs[0].parameters: shared memory regions are not supported: send the data in the request`, api.Unsupported},
 		{fixed, with(raw(x(2), floats(1, 2)), func(m *pb.ModelInferRequest) {
-			m.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "p", Parameters: parameter("classification")}}
-		}), `outputs.parameters: the classification extension is not supported over gRPC: take the output as it is`, api.Unsupported},
+			m.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "p", Parameters: map[string]*pb.InferParameter{"classification": {ParameterChoice: &pb.InferParameter_StringParam{StringParam: "1"}}}}}
+		}), `outputs.parameters.classification: expected 0 to 65536 classes`, 0},
+		{fixed, with(raw(x(2), floats(1, 2)), asking("p", -1)), `outputs.parameters.classification: expected 0 to 65536 classes`, 0},
+		{fixed, with(raw(x(2), floats(1, 2)), asking("p", 1<<16+1)), `outputs.parameters.classification: expected 0 to 65536 classes`, 0},
+		{fixed, with(raw(x(2), floats(1, 2)), asking("label", 1)), `outputs[0]: parameters.classification: the output "label" is int64[]: only arrays of numbers have classes`, 0},
+		{fixed, with(raw(x(2), floats(1, 2)), asking("text", 1)), `outputs[0]: parameters.classification: the output "text" is string[]: only arrays of numbers have classes`, 0},
 		{fixed, with(raw(x(2), floats(1, 2)), func(m *pb.ModelInferRequest) {
 			m.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "z"}}
 		}), `outputs[0].name: the model has no output "z": expected "label", "p", "text"`, 0},

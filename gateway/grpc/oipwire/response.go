@@ -17,11 +17,16 @@ type Response struct {
 	// Outputs are places in the signature; Batched says that they have a batch dimension, of Queries.
 	Outputs []int
 	Batched bool
+	// Classes has for each of Outputs how many of its largest elements are the answer instead of it, as texts of the form value:index; 0: the output
+	// itself. It is empty if none is to be classified.
+	Classes []int
 	Queries int
 	// Raw asks for raw contents instead of typed ones. Types that have only raw contents are sent raw, and then so are all outputs.
 	Raw bool
 	// Output returns an output of a query.
 	Output func(query, tensor int) *api.Value
+
+	classified []classes // of each of Outputs, made by Measure; empty if none has any
 }
 
 // Measure checks that each output fits one tensor, and returns a size that the response does not exceed. Outputs of different dimensions do not fit one
@@ -31,9 +36,12 @@ func (r *Response) Measure() (int, error) {
 		return 0, api.Errorf(api.Internal, "an answer of %d queries to a request of another number", r.Queries)
 	}
 	size := len(r.Model) + len(r.Version) + len(r.ID) + len(r.Parameters) + 4*maxHead
-	for _, at := range r.Outputs {
-		c := column{spec: &r.Signature.Outputs[at], index: at, n: r.Queries}
-		if err := c.measure(r.Output); err != nil {
+	if err := r.classify(); err != nil {
+		return 0, err
+	}
+	for i := range r.Outputs {
+		c, output := r.column(i)
+		if err := c.measure(output); err != nil {
 			return 0, err
 		}
 		size += len(c.spec.Name) + 4*maxHead + 10*len(c.dims)
@@ -61,21 +69,21 @@ func (r *Response) Append(dst []byte) []byte {
 		dst = appendBytes(dst, 3, r.ID)
 	}
 	dst = append(dst, r.Parameters...)
-	for _, at := range r.Outputs {
-		c := column{spec: &r.Signature.Outputs[at], index: at, n: r.Queries}
-		_ = c.measure(r.Output) // Measure has seen that it fits
-		dst = r.appendHead(dst, &c)
+	for i := range r.Outputs {
+		c, output := r.column(i)
+		_ = c.measure(output) // Measure has seen that it fits
+		dst = r.appendHead(dst, &c, output)
 	}
 	if !r.Raw {
 		return dst
 	}
-	for _, at := range r.Outputs {
-		c := column{spec: &r.Signature.Outputs[at], index: at, n: r.Queries}
-		_ = c.measure(r.Output)
+	for i := range r.Outputs {
+		c, output := r.column(i)
+		_ = c.measure(output)
 		dst = appendTag(dst, 6, typeBytes)
 		dst = binary.AppendUvarint(dst, uint64(c.size))
 		for q := range r.Queries {
-			v := r.Output(q, at)
+			v := output(q, c.index)
 			if c.bare() {
 				dst = binary.LittleEndian.AppendUint32(dst, uint32(len(v.Data)))
 			}
@@ -86,7 +94,7 @@ func (r *Response) Append(dst []byte) []byte {
 }
 
 // appendHead appends an InferOutputTensor.
-func (r *Response) appendHead(dst []byte, c *column) []byte {
+func (r *Response) appendHead(dst []byte, c *column, output func(query, tensor int) *api.Value) []byte {
 	shape := 0
 	if r.Batched {
 		shape = varintSize(uint64(c.n))
@@ -101,7 +109,7 @@ func (r *Response) appendHead(dst []byte, c *column) []byte {
 	}
 	contents := 0
 	if !r.Raw {
-		contents = c.contentsSize(r.Output)
+		contents = c.contentsSize(output)
 		size += 1 + varintSize(uint64(contents)) + contents
 	}
 	dst = appendTag(dst, 5, typeBytes)
@@ -121,7 +129,7 @@ func (r *Response) appendHead(dst []byte, c *column) []byte {
 	if !r.Raw {
 		dst = appendTag(dst, 5, typeBytes)
 		dst = binary.AppendUvarint(dst, uint64(contents))
-		dst = c.appendContents(dst, r.Output)
+		dst = c.appendContents(dst, output)
 	}
 	return dst
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	pb "github.com/xebec-serving/xebec/api/inferencepb"
+	"github.com/xebec-serving/xebec/gateway/internal/classify"
 )
 
 func int64s(x ...int64) []byte {
@@ -65,6 +67,33 @@ func TestResponse(t *testing.T) {
 	m = respond(t, r)
 	if c := m.Outputs; len(m.RawOutputContents) != 0 || c[0].Contents.Int64Contents[0] != -7 || c[1].Contents.Fp32Contents[3] != 2 || string(c[2].Contents.BytesContents[0]) != "seven" || len(c[2].Contents.BytesContents) != 2 {
 		t.Errorf("%v", m)
+	}
+}
+
+// TestResponseClasses: an output is its largest elements as texts, raw or typed, beside outputs that are themselves.
+func TestResponseClasses(t *testing.T) {
+	rows := [][]api.Value{
+		{{Data: int64s(-7)}, {Data: floats(0.25, 0.5), Dims: []int64{2}}},
+		{{Data: int64s(1 << 40)}, {Data: floats(2, 2), Dims: []int64{2}}},
+	}
+	r := &Response{
+		Model: "m", Signature: fixed, Outputs: []int{1, 0}, Batched: true, Queries: 2, Raw: true,
+		Output: func(q, k int) *api.Value { return &rows[q][k] },
+	}
+	r.Classes = []int{1, 0}
+	m := respond(t, r)
+	if o := m.Outputs[0]; o.Name != "p" || o.Datatype != "BYTES" || !slices.Equal(o.Shape, []int64{2, 1}) || !bytes.Equal(m.RawOutputContents[0], elements("0.5:1", "2:0")) || !bytes.Equal(m.RawOutputContents[1], int64s(-7, 1<<40)) {
+		t.Errorf("%v", m)
+	}
+	r.Classes, r.Raw, r.Batched, r.Queries = []int{9, 0}, false, false, 1
+	m = respond(t, r)
+	if o := m.Outputs[0]; !slices.Equal(o.Shape, []int64{2}) || string(bytes.Join(o.Contents.BytesContents, []byte(" "))) != "0.5:1 0.25:0" || m.Outputs[1].Contents.Int64Contents[0] != -7 {
+		t.Errorf("%v", m)
+	}
+	rows[0][1] = api.Value{Data: make([]byte, 4*(classify.MaxElements+1)), Dims: []int64{classify.MaxElements + 1}}
+	r.Signature = &api.Signature{Outputs: []api.TensorSpec{{Name: "l", DType: api.Int64}, {Name: "p", DType: api.Float32, Shape: []int64{-1}}}}
+	if _, err := r.Measure(); err == nil || !strings.Contains(err.Error(), "expected at most 1048576") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -13,6 +13,12 @@ import (
 // Classifier keeps its memory between calls. One goroutine at a time may use it.
 type Classifier struct{ order []int32 }
 
+// MaxClasses bounds what a request may ask for: models with more classes are rare, and their order costs time.
+const MaxClasses = 1 << 16 //xebec:limit `classification` of a requested output
+
+// MaxElements bounds the elements that are put in order for one output of a request. The goroutine that does it also has others' answers to write.
+const MaxElements = 1 << 20 //xebec:limit elements of an output with `classification`, of all queries of a request together
+
 // Supports reports whether tensors of the type have classes.
 func Supports(d api.DType) bool { return d.Valid() && d != api.Bool && !d.Variable() }
 
