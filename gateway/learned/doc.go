@@ -51,7 +51,20 @@
 //
 // Policies are called under the lock of the state that they see. The global state has a lock of its own, which readers
 // share. The lock order is: Table.mu (declarations and the writer, never a query), a shard, the global state, the
-// writer's inbox.
+// writer's inbox. A value's lock is taken after a shard's or the global state's, or alone.
+//
+// # Values
+//
+// What a [selection.Valuer] has learned is not a sum: it is a value, one for each function, with a lock of its own.
+// value.go keeps it, and values.go its copy in the store, with the candidates that it is of. A value that is a
+// [selection.Merger] is saved if the store still has what this gateway read last; otherwise what others have added is
+// merged, and it is saved again. For a value that cannot be merged the store gives a lease to one gateway at a time. That one
+// learns, and the others read what it saves. If it does not renew the lease for five seconds, another one takes it, and
+// the store refuses what the first one saves later. An answer that was lost is handled as above: the same save is sent
+// again, with the same number, and counts once.
+//
+// While two processes hand over a file, the one without it goes on with the value in memory. What it learns then is not
+// passed on.
 //
 // # When candidates change
 //
@@ -73,11 +86,11 @@
 //
 // It knows nothing about policies or queries, and neither opens nor closes the store. It deletes no context from the
 // store: only [Table.Forget] does, together with the function. It does not promise in which order gateways see each
-// other's feedback, and it cannot merge policies whose states are not sums.
+// other's feedback.
 //
 // # Reading order
 //
 // function.go is called by queries, table.go by declarations and metrics. ledger.go and layout.go are the arithmetic,
-// shard.go and arena.go the memory, and states.go joins them. writer.go and reader.go call the store. report.go
+// shard.go and arena.go the memory, and states.go joins them. writer.go, reader.go and values.go call the store. report.go
 // describes states for users.
 package learned

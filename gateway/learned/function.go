@@ -38,10 +38,14 @@ func (f *Function) hasState(context []byte) bool {
 type view struct {
 	shard  *shard
 	global *global
+	value  *value // nil, or locked as well
 	state  selection.State
 }
 
 func (v *view) close() {
+	if v.value != nil {
+		v.value.mu.RUnlock()
+	}
 	if v.shard != nil {
 		v.shard.mu.Unlock()
 	} else {
@@ -63,7 +67,7 @@ func (f *Function) open(context []byte) view {
 			i = st.touch(s, context, hash, f.policy)
 		}
 		if i != none {
-			return view{shard: s, state: s.state(i)}
+			return st.withValue(view{shard: s, state: s.state(i)})
 		}
 		s.mu.Unlock()
 	}
@@ -76,7 +80,17 @@ func (f *Function) openGlobal() view {
 		f.states.table.mark(f.states.lineage, inUse)
 	}
 	g.mu.RLock()
-	return view{global: g, state: f.states.layout.state(g.value)}
+	return f.states.withValue(view{global: g, state: f.states.layout.state(g.value)})
+}
+
+// withValue adds the policy's value to a view, and locks it.
+func (st *states) withValue(v view) view {
+	if st.value != nil {
+		st.value.mu.RLock()
+		st.value.use()
+		v.value, v.state.Value = st.value, st.value.now
+	}
+	return v
 }
 
 // Select lets the policy choose for a query of a context; an empty context means none. It sets q.State, q.Sticky and
@@ -106,7 +120,7 @@ func (f *Function) Combine(context []byte, c *selection.Combination) {
 }
 
 // Observe lets the policy learn from feedback: once for the context's state, if it has one, and once for the global
-// state. An estimate that is unbiased for one is unbiased for the other. It uses fb.State and fb.Delta, which are not
+// state and the policy's value. An estimate that is unbiased for one is unbiased for the other. It uses fb.State and fb.Delta, which are not
 // valid afterwards.
 func (f *Function) Observe(context []byte, fb *selection.Feedback) {
 	if !f.learns {
@@ -151,7 +165,13 @@ func (f *Function) observeGlobal(fb *selection.Feedback) {
 	}
 	clear(g.scratch)
 	fb.State, fb.Delta = f.states.layout.state(g.value), g.scratch
-	f.policy.Observe(fb)
+	if v := f.states.value; v != nil {
+		fb.State.Value = v.change()
+		f.policy.Observe(fb)
+		v.changed(f.states.lineage)
+	} else {
+		f.policy.Observe(fb)
+	}
 	f.states.learnGlobal(g.scratch)
 	g.mu.Unlock()
 }
@@ -160,7 +180,9 @@ func (f *Function) observeGlobal(fb *selection.Feedback) {
 // have.
 func (f *Function) translate(fb *selection.Feedback, to *Function) *selection.Feedback {
 	n := len(to.Candidates())
-	out := &selection.Feedback{P: make([]float64, n), Losses: make([]float64, n)}
+	out := &selection.Feedback{
+		P: make([]float64, n), Losses: make([]float64, n), Inputs: fb.Inputs, Context: fb.Context, Label: fb.Label, Judged: fb.Judged, Missing: fb.Missing,
+	}
 	for i, o := range origins(to.Candidates(), f.Candidates()) {
 		out.Losses[i] = math.NaN()
 		if !o.same {
@@ -174,6 +196,12 @@ func (f *Function) translate(fb *selection.Feedback, to *Function) *selection.Fe
 		}
 		if o.row < len(fb.Losses) {
 			out.Losses[i] = fb.Losses[o.row]
+		}
+		for _, p := range fb.Predictions {
+			if p.Candidate == o.row {
+				p.Candidate = i
+				out.Predictions = append(out.Predictions, p)
+			}
 		}
 	}
 	return out

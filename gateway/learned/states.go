@@ -28,6 +28,7 @@ const (
 	toSend uint32 = 1 << iota // something was learned
 	toLoad                    // a state must be read
 	inUse                     // a query used a state
+	toSave                    // a value is new or was changed
 )
 
 // states is what a function has learned, with one layout of candidates.
@@ -36,6 +37,8 @@ type states struct {
 	lineage *lineage
 	layout  *layout
 	global  global
+	// value is what a policy has learned that is a Valuer; nil for the others.
+	value *value
 
 	// shards are made with the first context: most of ten thousand functions have none.
 	shards atomic.Pointer[[]shard]
@@ -64,6 +67,9 @@ func newStates(t *Table, lin *lineage, l *layout) *states {
 	st := &states{table: t, lineage: lin, layout: l}
 	st.global.value = make([]float64, l.width())
 	l.policy.Init(l.state(st.global.value))
+	if v := selection.NewValue(l.policy, len(l.refs)); v != nil {
+		st.value = newValue(t, l, v)
+	}
 	return st
 }
 
@@ -110,6 +116,9 @@ func shardsFor(contexts int) int {
 // here. The caller holds Table.mu.
 func (st *states) adopt(old *states) {
 	c := st.layout.composer(old.layout.refs)
+	if st.value != nil && old.value != nil {
+		st.value.adopt(old.value)
+	}
 	st.global.adopt(&old.global, c, old.layout)
 	from := *old.makeShards(true)
 	if len(from) != shardsFor(st.table.cfg.Contexts) {

@@ -78,11 +78,12 @@ func (c Config) withDefaults() Config {
 type Table struct {
 	cfg       Config
 	store     state.Store
+	values    state.Values // of the store; nil: it keeps none
 	refreshes bool
 	seed      uint64 // seeds the hash of contexts, so that clients cannot choose contexts that collide
 
 	contexts, evicted, pending, lost atomic.Int64
-	rejected                         atomic.Int64
+	rejected, elsewhere              atomic.Int64
 
 	// mu orders declarations and the writer's work between its calls to the store. Queries never take it.
 	mu        sync.Mutex
@@ -125,7 +126,7 @@ func (t *Table) Begin() error {
 			return err
 		}
 	}
-	return nil
+	return t.syncAll(time.Now())
 }
 
 // Reread reads every state in memory again, because another writer has added to the store. It returns at once.
@@ -139,6 +140,7 @@ func (t *Table) Reread() {
 // newTable is New without the goroutine.
 func newTable(cfg Config) *Table {
 	t := &Table{cfg: cfg.withDefaults(), store: cfg.Store, seed: rand.Uint64(), functions: map[string]*Function{}}
+	t.values, _ = cfg.Store.(state.Values)
 	t.refreshes = t.store != nil && t.cfg.Refresh > 0
 	t.writer.init()
 	return t
@@ -173,12 +175,18 @@ func (t *Table) Declare(function string, p selection.Policy, candidates []string
 			return old
 		}
 		f = t.newFunction(function, p, old.states)
+		if v := old.states.value; v != nil {
+			v.convert(p, old.states.lineage)
+		}
 	default:
 		st := newStates(t, old.states.lineage, l)
 		f = t.newFunction(function, p, st)
 		old.states.next.Store(f)
 		st.adopt(old.states)
 		st.lineage.now = st
+		if st.value != nil {
+			t.mark(st.lineage, toSave)
+		}
 	}
 	t.functions[function] = f
 	return f
@@ -191,6 +199,9 @@ func (t *Table) wantGlobal(f *Function) {
 	}
 	f.states.global.wanted = true
 	t.mark(f.states.lineage, toLoad)
+	if f.states.value != nil {
+		t.mark(f.states.lineage, toSave)
+	}
 }
 
 // Forget deletes everything that a deleted function has learned, here and in the store. While the store is down the
@@ -217,6 +228,9 @@ func (t *Table) retire(f *Function) {
 	g.mu.Lock()
 	g.moved = true
 	g.mu.Unlock()
+	if st.value != nil {
+		st.value.retire()
+	}
 	shards := *st.makeShards(true)
 	for i := range shards {
 		s := &shards[i]
@@ -277,8 +291,9 @@ type Stats struct {
 	Contexts, Evicted int64
 	// Pending is how many states have deltas that the store has not confirmed. Lost counts deltas that will not be
 	// written, because MaxPending states were waiting or because the store refused them. Rejected counts deltas that
-	// were not finite, which were not applied at all.
-	Pending, Lost, Rejected int64
+	// were not finite, which were not applied at all. Elsewhere counts feedback of which only the losses were learned
+	// here, because another gateway has the lease on the policy's value.
+	Pending, Lost, Rejected, Elsewhere int64
 	// Loads counts states that were read because a query needed them, Refreshes states that were reread. Flushes counts
 	// successful merges, of any number of states. Errors counts failed calls to the store. Refused counts states that
 	// the store refused to read or write because of what is stored under their name.
@@ -299,5 +314,6 @@ func (t *Table) Stats() Stats {
 	w.mu.Unlock()
 	s.Contexts, s.Evicted = t.contexts.Load(), t.evicted.Load()
 	s.Pending, s.Lost, s.Rejected = t.pending.Load(), t.lost.Load(), t.rejected.Load()
+	s.Elsewhere = t.elsewhere.Load()
 	return s
 }

@@ -65,6 +65,9 @@ type writer struct {
 	// is too slow for large calls gets smaller ones, and grow again.
 	group, readGroup int
 
+	valued                      []*lineage // those with a value
+	valuesAt                    time.Time
+	valuesBackoff               time.Duration
 	flushAt, refreshAt, retryAt time.Time
 	backoff                     time.Duration
 	minBackoff, maxBackoff      time.Duration // the constants, except in tests
@@ -111,8 +114,9 @@ func (t *Table) step(clock func() time.Time) time.Time {
 	w := &t.writer
 	now := clock()
 	t.takeNotes()
+	t.syncValues(clock)
 	if now.Before(w.retryAt) {
-		return w.retryAt
+		return earliest(w.retryAt, w.valuesAt)
 	}
 	if w.flushAt.IsZero() && len(w.send)+len(w.flights) > 0 {
 		w.flushAt = now.Add(t.cfg.Flush)
@@ -128,16 +132,23 @@ func (t *Table) step(clock func() time.Time) time.Time {
 			if len(w.flights) > 0 {
 				w.flushAt = w.retryAt
 			}
-			return w.retryAt
+			return earliest(w.retryAt, w.valuesAt)
 		}
 	}
-	switch {
-	case len(w.load) > 0:
+	if len(w.load) > 0 {
 		return now
-	case w.flushAt.IsZero() || !w.refreshAt.IsZero() && w.refreshAt.Before(w.flushAt):
-		return w.refreshAt
 	}
-	return w.flushAt
+	return earliest(w.flushAt, w.refreshAt, w.valuesAt)
+}
+
+// earliest returns the first of the times that is set; zero if none is.
+func earliest(times ...time.Time) (first time.Time) {
+	for _, at := range times {
+		if first.IsZero() || !at.IsZero() && at.Before(first) {
+			first = at
+		}
+	}
+	return first
 }
 
 func due(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
@@ -157,6 +168,9 @@ func (t *Table) takeNotes() {
 			w.loadFor(n.lineage)
 		case inUse:
 			w.used = append(w.used, n.lineage)
+		case toSave:
+			n.lineage.marks.And(^toSave)
+			w.value(n.lineage)
 		}
 	}
 }
@@ -420,19 +434,19 @@ func (t *Table) lastFlush(ctx context.Context) error {
 		}
 		t.takeNotes() // states that have been read can be written
 		t.collect()
-		if err = errors.Join(err, t.sendAll()); err == nil && t.pending.Load() == 0 {
+		if err = errors.Join(err, t.sendAll(), t.closeValues()); err == nil && t.pending.Load() == 0 {
 			return nil
 		}
 	}
 	t.mu.Lock()
 	forgets := len(t.forgets)
 	t.mu.Unlock()
-	pending := t.pending.Load()
+	pending, unsaved := t.pending.Load(), t.unsaved()
 	switch {
-	case pending == 0 && forgets == 0:
+	case pending == 0 && forgets == 0 && unsaved == 0:
 		return nil
 	case err == nil:
 		err = errors.New("feedback is still arriving")
 	}
-	return fmt.Errorf("not written to %s: updates of %d states and the deletion of %d functions: %w", t.store.Name(), pending, forgets, err)
+	return fmt.Errorf("not written to %s: updates of %d states, %d values and the deletion of %d functions: %w", t.store.Name(), pending, unsaved, forgets, err)
 }

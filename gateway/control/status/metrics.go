@@ -63,7 +63,7 @@ func (r *Reader) readState(out *obs.Snapshot) {
 	c := r.cfg.Cache.Stats()
 	out.Cache = obs.CacheSample{Bytes: c.Bytes, MaxBytes: c.MaxBytes, Entries: c.Entries, Evicted: c.Evicted, Collisions: c.Collisions}
 	l := r.storeStats()
-	out.State = obs.StateSample{HasStore: r.cfg.Store != nil, Unavailable: l.Unavailable, Contexts: l.Contexts, Pending: l.Pending, Lost: uint64(l.Lost), Errors: uint64(l.Errors), Evicted: uint64(l.Evicted)}
+	out.State = obs.StateSample{HasStore: r.cfg.Store != nil, Unavailable: l.Unavailable, Contexts: l.Contexts, Pending: l.Pending, Lost: uint64(l.Lost), Elsewhere: uint64(l.Elsewhere), Errors: uint64(l.Errors), Evicted: uint64(l.Evicted)}
 }
 
 // readPlan adds the last plan, if the planner is awake.

@@ -80,6 +80,7 @@ type StateSample struct {
 	HasStore, Unavailable bool
 	Contexts, Pending     int64
 	Lost, Errors, Evicted uint64
+	Elsewhere             uint64
 }
 
 // PlannedSample is the fraction of a function's queries, from 0 to 1, that a model version evaluates by plan.
@@ -230,14 +231,15 @@ var (
 	stateContexts   = desc("policy_contexts", "Contexts whose policy state is in memory.")
 	stateEvicted    = desc("policy_contexts_evicted_total", "Contexts evicted from memory. A fast rise means more active contexts than --contexts.")
 	statePending    = desc("policy_pending_states", "Policy states with changes that the store has not confirmed.")
-	stateLost       = desc("policy_lost_updates_total", "Changes that will never be written because too many were waiting.")
+	stateLost       = desc("policy_lost_updates_total", "Changes that will never be written because too many were waiting, because the store refused them, or because another gateway had taken the lease on a policy's value.")
+	stateElsewhere  = desc("policy_learned_elsewhere_total", "Feedback of which only the losses were learned here, because another gateway has the lease on the policy's value.")
 	stateErrors     = desc("policy_store_errors_total", "Calls of the store that failed.")
 	stateAway       = desc("policy_store_away", "1 while the store does not answer.")
 	allDescriptors  = []*prometheus.Desc{buildInfo, startTime, acceptErrors, edgeRefused, pollWaits, pollReads, pollWrites, bodiesWaiting, bellsRung, bellsReceived, spins, fnRequests, fnQueries, fnLatency, fnSLO, modelRequests, modelLatency, modelQueries, modelQueue,
 		modelBatch, modelWorker, modelBatches, modelRetries, modelIsolated, replicaStarts, replicaExits, modelReplicas, modelQueued, modelInFlight,
 		modelStreams, modelOutputs, modelStreamEnds, modelHedged, modelHedgeWins, fnPlanned, fnRefused, fnCost, modelCapacity, modelPlanned, modelLate, deviceBusy, schedEpochs, schedPlan,
 		fnFeedback, fnShare, fnLoss, fnLate, fnDropped, fnShadow, modelCache, cacheBytes, cacheMaxBytes, cacheEntries, cacheEvicted, cacheCollided,
-		stateContexts, stateEvicted, statePending, stateLost, stateErrors, stateAway}
+		stateContexts, stateEvicted, statePending, stateLost, stateElsewhere, stateErrors, stateAway}
 )
 
 // Describe implements prometheus.Collector.
@@ -375,6 +377,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(stateAway, away)
 		gauge(statePending, float64(s.State.Pending))
 		count(stateLost, s.State.Lost)
+		count(stateElsewhere, s.State.Elsewhere)
 		count(stateErrors, s.State.Errors)
 	}
 }

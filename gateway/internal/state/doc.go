@@ -32,6 +32,16 @@
 // opened store is a writer with a random 128-bit name. With each state, the store keeps the last sequence number of each writer, updated in the
 // same atomic step as the numbers. An update whose sequence number is not higher is a retry after a lost answer and is ignored.
 //
+// # Guarantees for values
+//
+// [Values] are bytes, one for each function and policy, for what is not a sum. A save says which revision it replaces, and is applied if
+// that is still the one in the store. For values that only one gateway may change there are leases; a save under an earlier lease is never
+// applied. A save is applied once, however often it is sent.
+//
+// In a file a value is a record in its function's bucket under a key that no state has; the comment of type fileValue defines its encoding.
+// The file's holder has every lease. In Redis it is a hash, xebec:policy:FUNCTION::POLICY, whose fields values.lua lists. Both places are
+// new names in an old format: an older program neither reads nor changes them, and forgets them with the function.
+//
 // # Duties of the caller
 //
 // One goroutine calls Merge; any number may call Load meanwhile. After an error the caller sends the same updates again with the same

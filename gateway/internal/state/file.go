@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -45,6 +46,11 @@ type fileStore struct {
 	// objectsLock makes a commit and its entries in deleted one step for readers.
 	objectsLock sync.RWMutex
 	deleted     tombstones
+
+	leases struct {
+		sync.Mutex
+		held map[Key]uint64 // the fences
+	}
 }
 
 // OpenFile opens the store in the file at path and creates the file if there is none; its folder must exist. One process at a time may
@@ -314,6 +320,9 @@ func (f *fileStore) Forget(ctx context.Context, function string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: given up by the caller: %w", f.path, err)
 	}
+	f.leases.Lock()
+	maps.DeleteFunc(f.leases.held, func(k Key, _ uint64) bool { return k.Function == function })
+	f.leases.Unlock()
 	return f.guard(func() error {
 		return f.updateHeld(func(tx *bolt.Tx) error {
 			err := tx.Bucket(policyBucket).DeleteBucket([]byte(function))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"sync"
+	"time"
 )
 
 // Handover is a Backend over a file that two gateways hold one after the other, while both serve: the old one of an upgrade, and the
@@ -207,6 +208,35 @@ func (h *Handover) Forget(ctx context.Context, function string) error {
 		}
 		return s.Forget(ctx, function)
 	})
+}
+
+// withFile calls do with the file. Values are not passed between processes: the one without the file goes on with what it has, and the
+// other one has what was saved last.
+func (h *Handover) withFile(do func(Values) error) error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.store == nil {
+		return errElsewhere
+	}
+	return do(h.store)
+}
+
+// LeaseValue implements Values.
+func (h *Handover) LeaseValue(ctx context.Context, key Key, lasts time.Duration) (fence uint64, err error) {
+	err = h.withFile(func(v Values) (err error) { fence, err = v.LeaseValue(ctx, key, lasts); return err })
+	return fence, err
+}
+
+// LoadValue implements Values.
+func (h *Handover) LoadValue(ctx context.Context, key Key, since uint64) (value Value, err error) {
+	err = h.withFile(func(v Values) (err error) { value, err = v.LoadValue(ctx, key, since); return err })
+	return value, err
+}
+
+// SaveValue implements Values.
+func (h *Handover) SaveValue(ctx context.Context, s *Save) (saved Saved, err error) {
+	err = h.withFile(func(v Values) (err error) { saved, err = v.SaveValue(ctx, s); return err })
+	return saved, err
 }
 
 // objects is what answers for objects; nil: nothing at the moment. Its caller holds mu.

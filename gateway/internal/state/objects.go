@@ -11,6 +11,7 @@ import (
 type Backend interface {
 	Store
 	Objects
+	Values
 }
 
 // Objects stores declared objects, which are documents that this package does not interpret, and the history of their changes. All objects

@@ -12,7 +12,7 @@ import (
 )
 
 const noPermission = "the user in the URL may not do this: it needs PING, EVAL, EVALSHA, GET, MGET, SET, TYPE, TIME, SCAN, UNLINK, " +
-	"HLEN, HGET, HGETALL, HEXISTS, HSET, HDEL, ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANK, ZREM, ZREMRANGEBYRANK, ZREVRANGEBYLEX and ZSCORE on xebec:*"
+	"HLEN, HSTRLEN, HGET, HMGET, HKEYS, HGETALL, HEXISTS, HSET, HDEL, ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANK, ZREM, ZREMRANGEBYRANK, ZREVRANGEBYLEX and ZSCORE on xebec:*"
 
 // remedies say what to do about error answers of a Redis server, which are recognised by a part of their text. It usually comes first, but
 // older servers put another text before the error of a script.
