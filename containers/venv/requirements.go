@@ -30,6 +30,8 @@ type requirements struct {
 	// wheels are files of the directory that requirements name, by path.
 	wheels []string
 	dir    string
+	// project is the file that asks for them if it is no requirements file.
+	project string
 }
 
 // readRequirements reads what a model's directory asks for; nil: nothing.
@@ -65,6 +67,7 @@ func readRequirements(dir string) (*requirements, error) {
 			return nil, refused("%s: project.dependencies has %q: expected a requirement, such as numpy>=2", filepath.Join(dir, containers.ProjectFile), d)
 		}
 	}
+	r.project = filepath.Join(dir, containers.ProjectFile)
 	return r, r.add(containers.RequirementsFile, []byte(strings.Join(project.Project.Dependencies, "\n")+"\n"))
 }
 

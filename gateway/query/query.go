@@ -77,6 +77,9 @@ func (q *Query) Reason() string {
 	if q.Detail != "" && q.Code == api.InvalidInput {
 		return q.Detail
 	}
+	if r := q.request; q.Code == api.NoReplica && r != nil && r.fn == nil && r.model != nil && r.model.Closed.Load() {
+		return r.model.whyClosed()
+	}
 	return q.Code.Reason()
 }
 

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"fmt"
 	"sort"
 	"sync/atomic"
 	"time"
@@ -115,6 +116,8 @@ type Model struct {
 	Down atomic.Bool
 	// Closed versions answer no queries but those of [Path.Ask]: they are not loaded, or have not been validated yet.
 	Closed atomic.Bool
+	// ClosedAs is why a Closed version answers nothing. Callers that address it are told.
+	ClosedAs atomic.Uint32
 	// Cache keeps the model's predictions, while CacheOn; nil: it has none.
 	Cache   *cache.Model
 	CacheOn atomic.Bool
@@ -135,6 +138,28 @@ type Model struct {
 // NewModel makes a model. The caller may set its exported fields until it publishes the model in a table.
 func NewModel(id api.ModelID, sig api.Signature, lane Lane, direct int32, stats *obs.Endpoint) *Model {
 	return &Model{ID: id, Signature: sig, Lane: lane, Direct: direct, Stats: stats, ref: id.String()}
+}
+
+// Reasons for [Model.Closed], in ClosedAs.
+const (
+	// Unloaded: it is declared, and the model's traffic rules do not have it loaded.
+	Unloaded uint32 = iota
+	// Unproved: it is loading and answers once it has been warmed up and validated.
+	Unproved
+	// Rejected: it has not passed.
+	Rejected
+)
+
+// whyClosed explains to a caller that addresses a Closed version why it does not answer, and what to do.
+func (m *Model) whyClosed() string {
+	switch m.ClosedAs.Load() {
+	case Unproved:
+		return fmt.Sprintf("model %s answers when it has been warmed up and validated: `xebec wait model %s` waits until then", m.ref, m.ref)
+	case Rejected:
+		return fmt.Sprintf("model %s was rejected and answers no queries: `xebec describe model %s` says why", m.ref, m.ID.Name)
+	}
+	return fmt.Sprintf("model %s is declared but not loaded: `xebec traffic %s --label NAME=%s` keeps it loaded under another name, `xebec traffic %s --all` keeps all versions loaded, and `xebec promote %s` lets it serve",
+		m.ref, m.ID.Name, m.ID.Version, m.ID.Name, m.ref)
 }
 
 // Ref is "name@version", as answers have it.

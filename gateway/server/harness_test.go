@@ -152,12 +152,15 @@ func alive(t *testing.T, cfg Config) (*Server, *liveRuntime, string) {
 	return s, rt, addr
 }
 
-// aliveUntil is alive for tests that end the gateway themselves.
-func aliveUntil(t *testing.T, cfg Config) (s *Server, rt *liveRuntime, addr string, stop func()) {
+// aliveUntil is alive for tests that end the gateway themselves. behave says how replicas behave before the gateway starts.
+func aliveUntil(t *testing.T, cfg Config, behave ...func(*liveRuntime)) (s *Server, rt *liveRuntime, addr string, stop func()) {
 	t.Helper()
 	rt = &liveRuntime{
 		dumb: map[api.ModelID]bool{}, exits: map[api.ModelID]bool{}, hang: map[api.ModelID]chan struct{}{}, fail: map[api.ModelID]bool{},
 		slow: map[api.ModelID]chan struct{}{}, takes: map[api.ModelID]time.Duration{}, expected: map[uint64]worker.Expectation{},
+	}
+	for _, set := range behave {
+		set(rt)
 	}
 	cfg.Runtime, cfg.Transport = rt, func(func() api.Nanos) (worker.Transport, error) { return rt, nil }
 	s, stop = listening(t, cfg)

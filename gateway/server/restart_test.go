@@ -58,7 +58,7 @@ func TestAVersionWhoseReplicasEndRefusesAtOnce(t *testing.T) {
 	defer close(slow)
 	v.Model().ColdStart = 0
 	status, body := post(t, addr, "/v2/models/m/versions/1/infer", `{"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[1,2,3,4]}]}`, "Xebec-Slo-Ms: 50")
-	if want := api.NoReplica.Reason(); !strings.Contains(body, want) {
+	if want := "model m@1 is declared but not loaded: `xebec traffic m --label NAME=1` keeps it loaded"; !strings.Contains(body, want) {
 		t.Errorf("answer %d %s: expected %q", status, body, want)
 	}
 	var snap scheduler.Snapshot

@@ -42,6 +42,9 @@ func TestApplySaysWhatItDid(t *testing.T) {
 	apply(strings.Replace(model, "max: 2", "max: 3", 1), "Model m updated", false)
 	apply(strings.Replace(model, `"1"`, `"2"`, 1), "Model m created", false)
 
+	state := s.catalog.Lock()
+	state.MarkServed(state.Version(api.ModelID{Name: "m", Version: "1"}))
+	s.catalog.Unlock()
 	_, err := s.Apply(ctx, decoded(t, strings.Replace(model, "model.py", "other.py", 1)), false)
 	if code(err) != api.Conflict || !strings.Contains(err.Error(), "another run") {
 		t.Errorf("a changed version is answered %v", err)

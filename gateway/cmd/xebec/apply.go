@@ -193,9 +193,13 @@ and another one of the same name the next version.`,
 				if format != formatTable {
 					say = c.err
 				}
-				made, err := c.drop(cmd.Context(), path, file, say)
+				file.dryRun = q.DryRun
+				made, undo, err := c.drop(cmd.Context(), path, file, say)
 				if err != nil {
 					return err
+				}
+				if q.DryRun {
+					defer undo()
 				}
 				path = made
 			}

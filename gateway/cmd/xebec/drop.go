@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,6 +30,7 @@ type dropOptions struct {
 	key, other   string
 	inputs       []string
 	allowPickle  bool
+	dryRun       bool
 }
 
 func (o *dropOptions) flags(cmd *cobra.Command) {
@@ -56,48 +58,149 @@ func isModelDir(path string) bool {
 }
 
 // drop makes a model directory of a file, and returns it. say gets what people should read.
-func (c *cli) drop(ctx context.Context, path string, o dropOptions, say io.Writer) (dir string, err error) {
+//
+// undo removes what drop has made, which is what a dry run and a file that is refused leave. It is not nil.
+func (c *cli) drop(ctx context.Context, path string, o dropOptions, say io.Writer) (dir string, undo func(), err error) {
+	undo = func() {}
 	found, err := runtimes.Recognise(path)
 	if err != nil {
-		return "", err
+		return "", undo, err
 	}
 	if err := c.judgePickle(path, found, o); err != nil {
-		return "", err
+		return "", undo, err
 	}
 	if err := o.table(found); err != nil {
-		return "", err
+		return "", undo, err
 	}
 	d := &dropped{path: path, found: found, options: o}
 	if err := d.read(); err != nil {
-		return "", err
+		return "", undo, err
 	}
 	home := filepath.Join(o.into, d.name)
-	if err := os.MkdirAll(home, 0o755); err != nil {
-		return "", err
+	if err := c.judgeName(ctx, d, home, say); err != nil {
+		return "", undo, err
 	}
-	if d.dir, err = os.MkdirTemp(home, ".new-"); err != nil {
-		return "", err
+	unmake, err := makeAll(home)
+	if err != nil {
+		return "", undo, err
 	}
 	defer func() {
 		_ = os.RemoveAll(d.dir) // it was renamed, or is of no use
-		_ = os.Remove(home)     // if it is empty
+		if err != nil {
+			unmake()
+		}
 	}()
+	if d.dir, err = os.MkdirTemp(home, ".new-"); err != nil {
+		return "", undo, err
+	}
 	if err := d.fill(); err != nil {
-		return "", err
+		return "", undo, err
 	}
 	fmt.Fprintf(say, "%s is %s\n", c.clean(path), found.Format)
 	about, err := c.inspect(ctx, d, say)
 	if err != nil {
-		return "", err
+		return "", undo, err
 	}
 	for _, line := range signatureLines(about) {
 		fmt.Fprintln(say, "  "+c.clean(line))
 	}
 	dir, made, err := c.place(ctx, d, about, home)
-	if err == nil && made {
+	if err != nil {
+		return "", undo, err
+	}
+	if !made {
+		return dir, undo, nil
+	}
+	if !o.dryRun {
 		fmt.Fprintf(say, "made %s: it is an ordinary model directory, which you can change, or deploy elsewhere\n", c.clean(dir))
 	}
-	return dir, err
+	return dir, func() {
+		_ = os.RemoveAll(dir)
+		unmake()
+	}, nil
+}
+
+// makeAll makes a directory and those above it, and returns what removes those that were not there and are empty.
+func makeAll(dir string) (unmake func(), err error) {
+	var missing []string
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		if _, err := os.Lstat(at); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		missing = append(missing, at)
+	}
+	unmake = func() {
+		for _, at := range missing {
+			_ = os.Remove(at)
+		}
+	}
+	return unmake, os.MkdirAll(dir, 0o755)
+}
+
+// judgeName refuses a name that was taken from the file's if a model has it that was made of something else: the file would become its next
+// version. A caller that gives the name means that.
+func (c *cli) judgeName(ctx context.Context, d *dropped, home string, say io.Writer) error {
+	models, err := c.modelsIfAny(ctx, d.name)
+	if err != nil {
+		return err
+	}
+	var before *api.ModelSpec
+	for i := range models {
+		if is := &models[i].Spec; before == nil || api.CompareVersions(is.Version, before.Version) > 0 {
+			before = is
+		}
+	}
+	newest, err := newestVersion(home)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if version := strconv.Itoa(newest); newest > 0 && (before == nil || api.CompareVersions(version, before.Version) > 0) {
+		set, err := manifest.LoadModelDir(filepath.Join(home, version))
+		if err != nil {
+			return err
+		}
+		before = &set.Models[0]
+	}
+	if before == nil {
+		return nil
+	}
+	was, is := droppedFile(before), d.file
+	if was == is {
+		return nil
+	}
+	if was == "" {
+		was = "the model directory " + before.Dir
+	} else if was == droppedDir {
+		was = "a directory"
+	}
+	name := filepath.Base(d.path)
+	if d.options.name == "" {
+		return fmt.Errorf("%s would be the next version of model %s and take its place, and %s is %s: give it a name of its own (--name %s), or --name %s if it is to take the place",
+			d.path, d.name, before.ID(), was, nameOf(name), d.name)
+	}
+	fmt.Fprintf(say, "%s is %s; %s is its next version\n", before.ID(), c.clean(was), c.clean(name))
+	return nil
+}
+
+// droppedDir is what a directory that was dropped is called in its model directory.
+const droppedDir = "model"
+
+// droppedFile is the file of which deploy has made a model directory, or droppedDir; empty: it has not made it.
+func droppedFile(m *api.ModelSpec) string {
+	if cmd := m.Run.Command; len(cmd) > 2 && (cmd[0] == "python" && cmd[1] == "model.py" || cmd[0] == "xebec" && cmd[1] == "table") {
+		return cmd[2]
+	}
+	return ""
+}
+
+// modelsIfAny are the versions of a model, none if there is no such model.
+func (c *cli) modelsIfAny(ctx context.Context, name string) ([]api.ModelStatus, error) {
+	models, err := c.models(ctx, name)
+	var refused *remoteError
+	if errors.As(err, &refused) && refused.Code == api.NotFound.String() {
+		return nil, nil
+	}
+	return models, err
 }
 
 // judgePickle refuses a file that can run code when it is loaded, unless the caller has said that it may.
@@ -153,7 +256,7 @@ func (d *dropped) read() error {
 	base := filepath.Base(abs)
 	d.file = base
 	if info.IsDir() {
-		d.file = "model"
+		d.file = droppedDir
 	}
 	if d.name = d.options.name; d.name == "" {
 		d.name = nameOf(strings.TrimSuffix(base, filepath.Ext(base)))
@@ -340,11 +443,7 @@ func (c *cli) place(ctx context.Context, d *dropped, about *runtimes.Description
 			return dir, false, err
 		}
 	}
-	models, err := c.models(ctx, d.name)
-	var refused *remoteError
-	if errors.As(err, &refused) && refused.Code == api.NotFound.String() {
-		err = nil
-	}
+	models, err := c.modelsIfAny(ctx, d.name)
 	if err != nil {
 		return "", false, err
 	}

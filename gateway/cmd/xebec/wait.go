@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -150,17 +151,27 @@ func building(m *api.ModelStatus) string {
 // failure says why a model has no replica. It prints the last lines of output, and returns how the last process ended.
 func (c *cli) failure(m *api.ModelStatus) error {
 	const lastLines = 10
-	logs := m.Logs[max(0, len(m.Logs)-lastLines):]
-	for _, line := range logs {
-		fmt.Fprintln(c.err, c.logText(line))
-	}
 	reason := "no replica came up"
 	for _, r := range m.Replicas {
 		if r.LastExit != "" {
 			reason = r.LastExit
 		}
 	}
+	logs := slices.DeleteFunc(slices.Clone(m.Logs), func(line api.LogLine) bool { return repeats(reason, line.Text) })
+	for _, line := range logs[max(0, len(logs)-lastLines):] {
+		fmt.Fprintln(c.err, c.logText(line))
+	}
 	return fmt.Errorf("model %s has failed: %s; the gateway keeps trying: %q shows more of its output", m.Spec.ID(), reason, "xebec logs "+m.Spec.Name)
+}
+
+// repeats reports whether a line of a model's log says what the reason says. A reason with several lines has those of the installer, and the
+// gateway has written it to the log as a whole.
+func repeats(reason, line string) bool {
+	if !strings.Contains(reason, "\n") {
+		return false
+	}
+	said, installer := strings.CutPrefix(line, containers.EnvironmentPrefix)
+	return strings.Contains(line, reason) || installer && strings.Contains(reason, said)
 }
 
 func findVersion(models []api.ModelStatus, id api.ModelID) *api.ModelStatus {

@@ -126,3 +126,22 @@ func TestAge(t *testing.T) {
 		t.Errorf("the zero time: got %q, want -", got)
 	}
 }
+
+// What the installer of an environment says is printed once: the replica's output, the gateway's line about it, and the reason have it.
+func TestAnInstallersErrorIsPrintedOnce(t *testing.T) {
+	const said = "ERROR: No matching distribution found for numpie==1"
+	reason := "it could not be started: the environment cannot be built: pip exited with code 1:\n" + said
+	m := &api.ModelStatus{
+		Spec: api.ModelSpec{Name: "m", Version: "1"}, Replicas: []api.ReplicaStatus{{LastExit: reason}},
+		Logs: []api.LogLine{
+			{Stream: "stderr", Text: "environment: building 12, once for these requirements"}, {Stream: "stderr", Text: "environment: " + said}, {Stream: "stderr", Text: "of the model"},
+			{Stream: "gateway", Text: "replica 1 of m@1: " + reason + "; next attempt in 19s"},
+		},
+	}
+	x := newConsole("")
+	err := x.failure(m)
+	text := x.stderr.String() + err.Error()
+	if strings.Count(text, said) != 1 || !strings.Contains(text, "of the model") || !strings.Contains(text, "building 12") {
+		t.Errorf("it prints\n%s", text)
+	}
+}

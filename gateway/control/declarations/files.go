@@ -58,6 +58,7 @@ func (d *Declarations) takeDigestsOf(ctx context.Context, set *manifest.Set, dry
 		if was := have[m.ID()]; was != nil {
 			m.Interpreter = was.Interpreter // that of the first declaration
 		}
+		named := m.Digest != "" // its files were sent
 		o := deployment.TreeOptions(m)
 		key := fmt.Sprintf("%q %q %q %q", m.Dir, m.Digest, m.Run.Command, o.Exclude)
 		if digest, ok := taken[key]; ok && have[m.ID()] == nil {
@@ -83,8 +84,26 @@ func (d *Declarations) takeDigestsOf(ctx context.Context, set *manifest.Set, dry
 		if have[m.ID()] == nil {
 			taken[key] = m.Digest
 		}
+		if was := have[m.ID()]; !atStart && (was == nil || was.Digest != m.Digest) {
+			if err := d.cfg.Host.CheckRequirements(m, d.filesOf(ctx, m, named)); err != nil {
+				return refuse(set, api.KindModel, i, api.InvalidArgument, err)
+			}
+		}
 	}
 	return nil
+}
+
+// filesOf is where the files of a model that is to be declared lie; empty: they are not here. sent says that they are not in its directory.
+func (d *Declarations) filesOf(ctx context.Context, m *api.ModelSpec, sent bool) string {
+	if store := d.cfg.Host.Snapshots; sent && store != nil && m.Digest != api.DigestNone {
+		if dir, err := store.Dir(ctx, m.Digest); err == nil {
+			return dir
+		}
+	}
+	if _, err := os.Stat(m.Dir); m.Dir == "" || err != nil {
+		return ""
+	}
+	return m.Dir
 }
 
 // takeDigest gives one model the digest of its files. was is the version as it is declared; nil: it is new. The error is

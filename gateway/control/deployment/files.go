@@ -237,6 +237,18 @@ func (h *Host) Check(ctx context.Context, spec *api.ModelSpec) error {
 	return api.FieldErrors{{Path: path, Message: err.Error()}}
 }
 
+// CheckRequirements says what is wrong with the Python packages that a new version asks for, as far as that can be said without a package index. files
+// is where its files lie. The error is nil or api.FieldErrors.
+func (h *Host) CheckRequirements(spec *api.ModelSpec, files string) error {
+	if h.CheckEnvironment == nil || files == "" || !ownPython(spec) {
+		return nil
+	}
+	if err := h.CheckEnvironment(files); err != nil {
+		return api.FieldErrors{{Path: "dir", Message: strings.ReplaceAll(err.Error(), files, spec.Dir)}}
+	}
+	return nil
+}
+
 // scratch is the directory that replicas of a spec may write to: XEBEC_SCRATCH. An isolated process has temporary directories of its own,
 // of which a fork of a zygote can only write to /var/tmp; a container has /tmp.
 func scratch(spec *api.ModelSpec) string {

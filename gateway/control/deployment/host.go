@@ -36,6 +36,8 @@ type Host struct {
 	Python string
 	// Program is what "xebec" means in commands of models: the program that ships workers of its own. Empty: the word means nothing special.
 	Program string
+	// CheckEnvironment says what is wrong with the Python packages that a directory asks for. Nil: nothing is checked.
+	CheckEnvironment func(dir string) error
 	// Snapshots keep the files of versions. Nil: replicas run from the models' directories as they are.
 	Snapshots *snapshot.Store
 	// Digested is called when a version that was declared without a digest has got one. It must not block.

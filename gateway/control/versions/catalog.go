@@ -11,6 +11,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
 	"github.com/xebec-serving/xebec/gateway/learned"
 	"github.com/xebec-serving/xebec/gateway/query"
+	"github.com/xebec-serving/xebec/gateway/registry"
 	"go.uber.org/zap"
 )
 
@@ -271,7 +272,8 @@ func (s *State) configure(uses []Use) {
 	}
 }
 
-// Waiting are the versions that are to answer and cannot yet.
+// Waiting are the versions that are to answer and cannot yet. Where the one that was to answer does not start, they are those that take its
+// place.
 func (s *State) Waiting() (waiting []string) {
 	for _, f := range s.families {
 		for name, v := range f.Versions {
@@ -279,8 +281,34 @@ func (s *State) Waiting() (waiting []string) {
 				waiting = append(waiting, v.ID().String())
 			}
 		}
+		waiting = append(waiting, s.substitutes(f)...)
 	}
 	return waiting
+}
+
+// substitutes are the versions that are to take the place of one that was to serve and has failed to start, or was rejected. They may not
+// be loading yet: the next step of the family has them loaded, or woken.
+func (s *State) substitutes(f *Family) (coming []string) {
+	failed := f.Versions[f.Serving]
+	if failed == nil || failed.Ready() > 0 || !failed.Failed() && failed.State != registry.Rejected {
+		return nil
+	}
+	aspired := registry.Aspired(s.Registry(f))
+	for name, v := range f.Versions {
+		if v == failed || !aspired[name] || v.Failed() {
+			continue
+		}
+		asked := v.Asked() > 0 || v.Spare()
+		switch v.State {
+		case registry.Declared:
+			coming = append(coming, v.ID().String())
+		case registry.Loading, registry.Validating, registry.Available:
+			if asked { // else there is no room, or it may sleep
+				coming = append(coming, v.ID().String())
+			}
+		}
+	}
+	return coming
 }
 
 func sortedNames[T any](m map[string]T) []string {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
+	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/registry"
 	"go.uber.org/zap"
 )
@@ -231,6 +232,7 @@ func (s *State) move(v *Version, to registry.State, reason string) {
 	}
 	v.State, v.since, v.reason = to, time.Now(), reason
 	s.outdated = true
+	v.Model().ClosedAs.Store(closedAs(to))
 	v.Model().Closed.Store(to == registry.Declared || to == registry.Rejected || (to == registry.Loading || to == registry.Validating) && v.qualifies())
 	if to == registry.Available {
 		v.proving = false
@@ -239,6 +241,17 @@ func (s *State) move(v *Version, to registry.State, reason string) {
 		v.Serve(f != nil && s.takesOver(f, v))
 	}
 	s.c.cfg.Log.Debug("version", zap.Stringer("model", v.ID()), zap.Stringer("state", to), zap.String("reason", reason))
+}
+
+// closedAs is why a version in a state answers nothing, if it does not.
+func closedAs(is registry.State) uint32 {
+	switch is {
+	case registry.Loading, registry.Validating:
+		return query.Unproved
+	case registry.Rejected:
+		return query.Rejected
+	}
+	return query.Unloaded
 }
 
 // drain ends a version's replicas once it has answered what it had accepted and no request can address it any more. Every query

@@ -1,6 +1,8 @@
 package apptest
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +39,10 @@ func TestDropFile(t *testing.T) {
 	}
 
 	deploy("Weather.2.joblib").wants(t, "deploy a pickle", 1, "", "give --allow-pickle")
+	deploy("Weather.2.joblib", "--allow-pickle", "--dry-run").wants(t, "try a pickle", 0, "model weather-2@1 created (dry run)\n", "")
+	if _, err := os.Stat(filepath.Join(dir, "xebec-models")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a dry run leaves a directory: %v", err)
+	}
 	r := deploy("Weather.2.joblib", "--allow-pickle")
 	r.wants(t, "deploy a pickle that is allowed", 0, "model weather-2@1 created\nfunction weather-2 created", "warning: Weather.2.joblib can run any code")
 	for _, line := range []string{"input input: string[]", "output output: string[]", "its classes are read, walk", "made xebec-models/weather-2/1"} {
@@ -50,6 +56,18 @@ func TestDropFile(t *testing.T) {
 	train("swim", "sleep")
 	deploy("Weather.2.joblib", "--allow-pickle", "--wait=false").wants(t, "deploy it trained again", 0, "model weather-2@2 created\n", "")
 
+	deploy("Weather.2.joblib", "--allow-pickle", "--dry-run", "--name", "other").wants(t, "try another name", 0, "model other@1 created (dry run)\n", "")
+	if err := os.Rename(filepath.Join(dir, "Weather.2.joblib"), filepath.Join(dir, "Weather.2.pkl")); err != nil {
+		t.Fatal(err)
+	}
+	deploy("Weather.2.pkl", "--allow-pickle").wants(t, "deploy another file of the same stem", 1, "",
+		"weather-2@2 is Weather.2.joblib: give it a name of its own (--name weather-2-pkl), or --name weather-2 if it is to take the place")
+	deploy("Weather.2.pkl", "--allow-pickle", "--name", "weather-2", "--dry-run").wants(t, "try to replace it", 0,
+		"weather-2@2 is Weather.2.joblib; Weather.2.pkl is its next version\n", "")
+	if left, err := os.ReadDir(filepath.Join(dir, "xebec-models", "weather-2")); err != nil || len(left) != 2 {
+		t.Errorf("its home has %v, %v: expected two versions", left, err)
+	}
+
 	writeFile(t, dir, "broken.pkl", "\x80\x04cos\nnothing_of_this_name\n.")
 	deploy("broken.pkl", "--allow-pickle").wants(t, "deploy a broken pickle", 1, "", "broken.pkl cannot be served: exited with code 1")
 	if left, err := os.ReadDir(filepath.Join(dir, "xebec-models")); err != nil || len(left) != 1 {
@@ -61,5 +79,5 @@ func TestDropFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	deploy("empty").wants(t, "deploy an empty directory", 1, "", "it has no file xebec.yaml")
-	deploy("Weather.2.joblib", "--allow-pickle", "--name", "No").wants(t, "a bad name", 2, "", "--name")
+	deploy("Weather.2.pkl", "--allow-pickle", "--name", "No").wants(t, "a bad name", 2, "", "--name")
 }
