@@ -219,10 +219,11 @@ func (x *Options) GetParameters() *structpb.Struct {
 }
 
 type PredictRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Function      string                 `protobuf:"bytes,1,opt,name=function,proto3" json:"function,omitempty"`
-	Inputs        []*Tensor              `protobuf:"bytes,2,rep,name=inputs,proto3" json:"inputs,omitempty"`
-	Options       *Options               `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A function, or the version of a model as name@version or name@label. A version has no default, and takes neither min_confidence nor models.
+	Function      string    `protobuf:"bytes,1,opt,name=function,proto3" json:"function,omitempty"`
+	Inputs        []*Tensor `protobuf:"bytes,2,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	Options       *Options  `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -323,10 +324,11 @@ func (x *Query) GetInputs() []*Tensor {
 }
 
 type PredictBatchRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Function      string                 `protobuf:"bytes,1,opt,name=function,proto3" json:"function,omitempty"`
-	Queries       []*Query               `protobuf:"bytes,2,rep,name=queries,proto3" json:"queries,omitempty"`
-	Options       *Options               `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in PredictRequest.
+	Function      string   `protobuf:"bytes,1,opt,name=function,proto3" json:"function,omitempty"`
+	Queries       []*Query `protobuf:"bytes,2,rep,name=queries,proto3" json:"queries,omitempty"`
+	Options       *Options `protobuf:"bytes,3,opt,name=options,proto3" json:"options,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/bits"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -45,7 +46,11 @@ func (s *Server) begin(ctx context.Context, function string, size int, o *pb.Opt
 	c := s.asks.Get().(*askCall)
 	c.Open()
 	defer c.Abandon()
-	if err := c.AskFunction(function); err != nil {
+	ask := c.AskFunction
+	if strings.Contains(function, "@") { // a version of a model
+		ask = func(name string) error { return c.AskNamed(name, "") }
+	}
+	if err := ask(function); err != nil {
 		err = fail(ctx, failed(err), nil)
 		c.Drop()
 		return nil, err
@@ -86,7 +91,7 @@ func (c *askCall) read(ctx context.Context, size int, o *pb.Options, queries []*
 	if c.Len() == 0 {
 		return api.Errorf(api.InvalidArgument, "queries: expected at least one")
 	}
-	c.options.Begin(true)
+	c.options.Begin(c.Function() != nil)
 	if err := c.setOptions(o); err != nil {
 		return err
 	}
@@ -105,6 +110,15 @@ func (c *askCall) query(q *pb.Query, where string) error {
 func (c *askCall) setOptions(o *pb.Options) error {
 	if o == nil {
 		return nil
+	}
+	if c.Function() == nil {
+		const only = "options.%s: expected none: %s is the version of a model, and only functions have this option"
+		if o.MinConfidence != nil {
+			return api.Errorf(api.InvalidArgument, only, "min_confidence", c.Model().ID)
+		}
+		if len(o.Models) > 0 {
+			return api.Errorf(api.InvalidArgument, only, "models", c.Model().ID)
+		}
 	}
 	text := func(name, v string) (err error) {
 		if v != "" {

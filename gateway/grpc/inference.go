@@ -195,7 +195,13 @@ func indexState(m *api.ModelStatus) (state, reason string) {
 func (i *inference) ModelStatistics(ctx context.Context, r *pb.ModelStatisticsRequest) (*pb.ModelStatisticsResponse, error) {
 	name, version := r.Name, r.Version
 	stats := &pb.ModelStatisticsResponse{}
-	if name != "" {
+	if name == "" {
+		for _, n := range i.server.cfg.Path.Names() {
+			if n.Function != nil {
+				stats.ModelStats = append(stats.ModelStats, statisticsOf(n, api.ModelStatistics{ID: api.ModelID{Name: n.Name}}))
+			}
+		}
+	} else {
 		n, err := i.server.named(ctx, name, version)
 		if err != nil {
 			return nil, err

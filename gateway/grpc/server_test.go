@@ -344,6 +344,9 @@ func TestDocuments(t *testing.T) {
 		r.ModelStats[0].InferenceStats.ComputeInput.Count != 2 || r.ModelStats[0].InferenceStats.ComputeOutput.Count != 2 {
 		t.Errorf("%v %v", r, err)
 	}
+	if r, err := f.oip.ModelStatistics(f.ctx(), &pb.ModelStatisticsRequest{}); err != nil || len(r.ModelStats) != 3 || r.ModelStats[0].Name != "f" || r.ModelStats[0].Version != "" || r.ModelStats[2].Name != "m" || r.ModelStats[2].Version != "1" {
+		t.Errorf("%v %v", r, err)
+	}
 	_, err := f.oip.RepositoryModelLoad(f.ctx(), &pb.RepositoryModelLoadRequest{ModelName: "m"})
 	code(t, err, codes.Unimplemented, "xebec apply")
 	_, err = f.oip.SystemSharedMemoryRegister(f.ctx(), &pb.SystemSharedMemoryRegisterRequest{})
@@ -617,6 +620,45 @@ func TestFunctions(t *testing.T) {
 	if _, err := s.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("the end: %v", err)
 	}
+}
+
+// TestVersionAsFunction: the service also asks the version of a model, as name@version or with a label: it has no default, and no options of functions.
+func TestVersionAsFunction(t *testing.T) {
+	fails := false
+	f := serve(t, querytest.Floats4, func(it *scheduler.Item) {
+		if fails {
+			querytest.End(it, api.ModelError)
+			return
+		}
+		querytest.Sum(it)
+	})
+	ask := func(name string, o *xebecpb.Options) (*xebecpb.Prediction, error) {
+		return f.fns.Predict(f.ctx(), &xebecpb.PredictRequest{Function: name, Inputs: tensor(1, 2, 3, 4), Options: o})
+	}
+	for _, name := range []string{"m@1", "m@stable"} {
+		p, err := ask(name, &xebecpb.Options{Context: "me", SloMs: 30_000, Salt: "s"})
+		if err != nil || len(p.Models) != 1 || p.Models[0] != "m@1" || p.Default || string(p.Outputs[0].Data) != string(querytest.Int64(10)) {
+			t.Errorf("%s: %v %v", name, p, err)
+		}
+	}
+	b, err := f.fns.PredictBatch(f.ctx(), &xebecpb.PredictBatchRequest{Function: "m@1", Queries: []*xebecpb.Query{{Inputs: tensor(1, 2, 3, 4)}, {Inputs: tensor(2, 2, 3, 4)}}})
+	if err != nil || len(b.Predictions) != 2 || string(b.Predictions[1].Outputs[0].Data) != string(querytest.Int64(11)) {
+		t.Errorf("%v %v", b, err)
+	}
+	confidence := 0.5
+	_, err = ask("m@1", &xebecpb.Options{MinConfidence: &confidence})
+	code(t, err, codes.InvalidArgument, "options.min_confidence: expected none")
+	_, err = ask("m@1", &xebecpb.Options{Models: []string{"m"}})
+	code(t, err, codes.InvalidArgument, "options.models: expected none")
+	_, err = ask("m@7", nil)
+	code(t, err, codes.NotFound, `"m@7"`)
+	_, err = ask("f@1", nil)
+	code(t, err, codes.NotFound, `"f" is a function, which has no version`)
+	_, err = ask("m", nil)
+	code(t, err, codes.NotFound, `no function "m"`)
+	fails = true
+	_, err = ask("m@1", nil)
+	code(t, err, codes.Internal, api.ModelError.Reason())
 }
 
 func TestPredictStream(t *testing.T) {

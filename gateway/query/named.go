@@ -65,8 +65,8 @@ func (p *Path) named(t *Table, name, wanted string) (fn *Function, model, versio
 	switch {
 	case t.Models[model] != nil:
 		return nil, model, version, nil
-	case fn != nil:
-		return nil, "", "", api.Errorf(api.NotFound, "%q is a function, which has no version %.63q: ask for it without a version, or for one of its models: %s", name, version, fn.candidateNames())
+	case t.Functions[model] != nil:
+		return nil, "", "", api.Errorf(api.NotFound, "%q is a function, which has no version %.63q: ask for it without a version, or for one of its models: %s", model, version, t.Functions[model].candidateNames())
 	}
 	return nil, "", "", p.unknown("function or model", model, ": `xebec get functions` and `xebec get models` list those that exist")
 }

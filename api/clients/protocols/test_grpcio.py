@@ -53,6 +53,14 @@ def test_others(made, stub, seconds):
     assert stub.Feedback(pb.FeedbackRequest(function="answer", query_id=b.predictions[0].query_id, correct=True), timeout=seconds).status
 
 
+@works("versions of models, as name@version or name@label")
+def test_versions(made, stub, seconds):
+    pb, _ = made
+    for name, want in (("versions@1", 1), ("versions@second", 2)):
+        p = stub.Predict(pb.PredictRequest(function=name, inputs=numbers(pb, 1, 2, 3, 4)), timeout=seconds)
+        assert int.from_bytes(p.outputs[0].data, "little") == want and list(p.models) == [f"versions@{want}"], p
+
+
 @works("errors; a call to the function port names the right one")
 def test_errors(made, stub, seconds, address, grpc_address):
     pb, grpc_module = made
