@@ -74,7 +74,7 @@ func (s *Server) serveGRPC() {
 	}
 	l := s.cfg.limits()
 	s.grpc.server = grpc.New(grpc.Config{
-		Path: s.path, Listener: s.grpc.listener, TLS: s.grpc.tls, Memory: s.bodies, Version: s.cfg.Version, Ready: s.Ready, Models: s.Models, Statistics: s.status.Statistics, SetLoaded: repository{s.status, s}.SetLoaded,
+		Path: s.path, Listener: s.grpc.listener, TLS: s.grpc.tls, Memory: s.bodies, Version: s.cfg.Version, Ready: s.Ready, Models: s.repository.Models, Statistics: s.repository.Statistics, SetLoaded: s.repository.SetLoaded,
 		Limits: grpc.Limits{
 			MessageBytes: l.BodyBytes, HeaderBytes: l.HeaderBytes, FirstByteTimeout: l.FirstByteTimeout, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
 			MinRate: l.MinRate, RateGrace: l.RateGrace,

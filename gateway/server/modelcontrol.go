@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
@@ -11,10 +12,30 @@ import (
 	"go.uber.org/zap"
 )
 
-// repository is what the Open Inference Protocol's extensions need of a gateway: see oip.Repository.
+// repository is what the Open Inference Protocol's extensions need of a gateway: see oip.Repository. Anybody may ask it for the states and the statistics of all models, so
+// these are shared.
 type repository struct {
 	*status.Reader
-	server *Server
+	server     *Server
+	models     shared[[]api.ModelStatus]
+	statistics shared[[]api.ModelStatistics]
+}
+
+// Models has the states of a model's versions, or of those of all models.
+func (r *repository) Models(ctx context.Context, name string) ([]api.ModelStatus, error) {
+	if name != "" {
+		return r.Reader.Models(ctx, name)
+	}
+	return r.models.get(time.Now, func() ([]api.ModelStatus, error) { return r.Reader.Models(ctx, "") })
+}
+
+// Statistics counts what a model's versions have done, or those of all models.
+func (r *repository) Statistics(name string) []api.ModelStatistics {
+	if name != "" {
+		return r.Reader.Statistics(name)
+	}
+	all, _ := r.statistics.get(time.Now, func() ([]api.ModelStatistics, error) { return r.Reader.Statistics(""), nil })
+	return all
 }
 
 // checkModelControl fails if clients may control models and none of them could show that it is allowed to.
@@ -26,7 +47,7 @@ func (c Config) checkModelControl() error {
 }
 
 // SetLoaded has the model's serving version keep a replica, or lets it sleep.
-func (r repository) SetLoaded(ctx context.Context, authorization, model string, loaded bool) error {
+func (r *repository) SetLoaded(ctx context.Context, authorization, model string, loaded bool) error {
 	s := r.server
 	if !s.cfg.ModelControl {
 		return api.Errorf(api.Unsupported, "clients of this port do not load and unload models: `xebec scale %.63s --min 1` does it at the admin port; `xebec serve --model-control` lets clients with an admin token do it here", model)
@@ -67,6 +88,7 @@ func (r repository) SetLoaded(ctx context.Context, authorization, model string, 
 		}
 		_, err := s.Apply(api.WithCaller(ctx, api.Caller{Name: name}), &manifest.Set{Models: []api.ModelSpec{spec}}, false,
 			api.ObjectRevision{Kind: api.KindModel, Name: spec.Name, Version: spec.Version, Revision: m.Revision})
+		r.models.forget() // who asks next sees what has changed
 		s.log.Info("a client of the function port has loaded or unloaded a model", zap.Stringer("model", spec.ID()), zap.Bool("load", loaded), zap.String("by", name), zap.Error(err))
 		return err
 	}

@@ -198,7 +198,7 @@ func (s *Server) serveFunctions() (err error) {
 		s.http, err = http.New(http.Config{
 			Path: s.path, Listener: ln, TLS: s.functionTLS, Limits: s.cfg.limits(), Ready: s.Ready, Problems: s.Problems, GRPC: s.whereGRPC(), Upgrade: s.Upgrade, Reply: s.cfg.Reply, AllowedHosts: s.hosts,
 			Bodies: s.bodies, Refusals: &s.refusals.functions, Panicked: s.panicked("functions"), BusyPoll: busy,
-			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready, Repository: repository{s.status, s}}, tfserving.Dialect{}, openai.Dialect{}, catalog.Dialect{Since: time.Now()}}, s.cfg.Dialects...),
+			Dialects: append([]dialect.Dialect{native.Dialect{}, oip.Dialect{Version: s.cfg.Version, Ready: s.Ready, Repository: s.repository}, tfserving.Dialect{}, openai.Dialect{}, catalog.Dialect{Since: time.Now()}}, s.cfg.Dialects...),
 		})
 		if err != nil {
 			return err

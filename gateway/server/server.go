@@ -69,6 +69,7 @@ type Server struct {
 	functions  *functions.Functions
 	declared   *declarations.Declarations
 	status     *status.Reader
+	repository *repository // status, as clients of the function and gRPC ports see it
 
 	bodies      *http.Bodies // of requests to both ports
 	refusals    struct{ functions, admin http.Refusals }
@@ -304,6 +305,7 @@ func (s *Server) makeControl(workDir string, stores []declarations.Store) {
 		ReadyRequires: cfg.ReadyRequires, Version: cfg.Version, DataDir: cfg.DataDir, Listen: s.Listen(), Admin: s.Admin(), GRPC: s.GRPC(), Started: s.started,
 		AcceptErrors: s.acceptErrors, EdgeRefused: s.edgeRefused, Loops: s.loops, Replicas: s.host.Replicas, Upgrade: s.Upgrade, BusyPoll: cfg.busyPollStatus(),
 	})
+	s.repository = &repository{Reader: s.status, server: s}
 }
 
 func (s *Server) openStore(dir dataDir) error {

@@ -1,27 +1,44 @@
 """Our own service over gRPC, with code that grpcio's tools make of the published description."""
 
 import importlib
+import re
+import subprocess
 import sys
 from pathlib import Path
 
 import grpc
-import grpc_tools
 import pytest
-from grpc_tools import protoc
 
 works = lambda feature: pytest.mark.works("grpcio, with our own service", feature)  # noqa: E731
-DESCRIPTION = Path(__file__).parents[2] / "proto"
+ROOT = Path(__file__).parents[3]
+GUIDE = (ROOT / "deploy/guide/grpc.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """The modules of messages and of stubs."""
+def out(tmp_path_factory):
+    """The folder in which the guide's command has made modules."""
     out = tmp_path_factory.mktemp("made")
-    known = Path(grpc_tools.__file__).parent / "_proto"
-    command = ["protoc", f"-I{DESCRIPTION}", f"-I{known}", f"--python_out={out}", f"--grpc_python_out={out}", "xebec/v1/functions.proto"]
-    assert protoc.main(command) == 0
+    (out / "api").symlink_to(ROOT / "api")
+    command = re.search(r"^python (-m grpc_tools\.protoc .+)$", GUIDE, re.MULTILINE).group(1)
+    subprocess.run([sys.executable, *command.split()], cwd=out, check=True)
+    return out
+
+
+@pytest.fixture(scope="module")
+def made(out):
+    """The modules of messages and of stubs."""
     sys.path.insert(0, str(out))
-    return importlib.import_module("xebec.v1.functions_pb2"), importlib.import_module("xebec.v1.functions_pb2_grpc")
+    return importlib.import_module("xebec_grpc.v1.functions_pb2"), importlib.import_module("xebec_grpc.v1.functions_pb2_grpc")
+
+
+@works("the guide's program, in an environment with the worker binding")
+def test_guide(out, grpc_address):
+    program = re.search(r"```python\n(import grpc\nfrom xebec_grpc.+?)```", GUIDE, re.DOTALL).group(1)
+    program = program.replace("127.0.0.1:1339", grpc_address).replace("[0] * 64", "[0] * 4").replace('"digits"', '"answer"')
+    binding = ROOT / "worker/bindings/python/src"
+    beside = f"import sys; sys.path[:0] = [{str(out)!r}, {str(binding)!r}]; import xebec; assert xebec.serve"
+    done = subprocess.run([sys.executable, "-c", f"{beside}\n{program}"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and 'dtype: "float32"' in done.stdout, done
 
 
 @pytest.fixture
