@@ -184,6 +184,7 @@ var homes = []home{
 	{"github.com/spf13/pflag", []string{"gateway/cmd/..."}, "the errors of flags that cobra passes on"},
 	{"github.com/HdrHistogram/hdrhistogram-go", []string{"bench/..."}, "only the load generator uses it"},
 	{"gonum.org/v1/plot", []string{"bench/..."}, "figures are drawn by bench"},
+	{"gonum.org/v1/gonum", []string{"bench/..."}, "intervals of measurements need the distributions of Student and of Clopper and Pearson"},
 	{"pgregory.net/rapid", []string{"worker/workertest/..."}, "tests only"},
 	{"github.com/getkin/kin-openapi", nil, "tests only"},
 	{"github.com/google/go-cmp", []string{"worker/workertest/...", "bench/internal/resultstest"}, "tests only"},

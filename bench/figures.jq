@@ -72,3 +72,13 @@ def step_row: .ideal as $ideal
 def benchmark($part; $name): .[$part][] | select(.name | endswith($name));
 def millions($part; $name): benchmark($part; $name).cpu_ns | map(1e3 / .);
 def plan($load): benchmark("plans"; "/" + $load).cpu_ns | map(. / 1e6);
+
+# Geometric mean of ratios with Student's interval of 95 % of their logarithms: value, low, high (of 2 to 10 ratios).
+def geometric: map(log) as $l | ($l | add / length) as $m | ($l | length) as $n
+  | ([null, null, 12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622][$n] * (($l | map(. - $m) | map(. * .) | add) / ($n - 1) / $n | sqrt)) as $off
+  | ($m, $m - $off, $m + $off) | exp;
+def quotients($a; $b): [$a, $b] | transpose | map(.[0] / .[1]);
+def rates_of($name): strategy($name).rounds | map(.qps);
+def finals_of($name): strategy($name).finals | map(.qps);
+def beside_best($name): quotients(finals_of($name); best_static.finals | map(.qps)) | geometric;
+def late_of($name): strategy($name) | (.late_share * .batches | round), .batches;

@@ -27,6 +27,7 @@ bin/figures
 
 echo '==> scheduling policies compared in simulation'
 bin/sim -compare -out bench/results -date "$(date +%F)"
+bin/sim -delay -seeds 3 -out bench/results -date "$(date +%F)"
 
 echo '==> a gateway under overload'
 bin/overload

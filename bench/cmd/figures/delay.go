@@ -26,13 +26,13 @@ var delays = []time.Duration{0, time.Millisecond, 2 * time.Millisecond, 3 * time
 
 // capacity returns the container's queries/s at saturation, one by one and in large batches.
 func capacity(ctx context.Context, cfg config, c *container) (one, batched float64, err error) {
-	records, _, err := c.saturate(ctx, c.lane(batching(scheduler.None, 1)), pointWarmup, 0, cfg.duration)
+	run, err := c.saturate(ctx, c.lane(batching(scheduler.None, 1)), pointWarmup, 0, cfg.duration, leastBatches)
 	if err != nil {
 		return 0, 0, err
 	}
-	one = sampleOf(records).QPS
-	records, _, err = c.saturate(ctx, c.lane(batching(scheduler.Fixed, 512)), pointWarmup, 0, cfg.duration)
-	return one, sampleOf(records).QPS, err
+	one = run.sample().QPS
+	run, err = c.saturate(ctx, c.lane(batching(scheduler.Fixed, 512)), pointWarmup, 0, cfg.duration, leastBatches)
+	return one, run.sample().QPS, err
 }
 
 // measureDelays offers rate queries/s. If rate is 0 it offers overload times the container's rate without batching. It never offers more than

@@ -136,9 +136,14 @@ func ratios(a, b *Strategy) []float64 { return over(a.Rounds, b.Rounds) }
 func finals(a, b *Strategy) []float64 { return over(a.Finals, b.Finals) }
 
 func over(a, b []Sample) []float64 {
+	return quotients(results.Each(a, throughput), results.Each(b, throughput))
+}
+
+// quotients returns a's values divided by b's, one for each pair.
+func quotients(a, b []float64) []float64 {
 	var out []float64
 	for i := range min(len(a), len(b)) {
-		out = append(out, a[i].QPS/b[i].QPS)
+		out = append(out, a[i]/b[i])
 	}
 	return out
 }

@@ -124,10 +124,10 @@ func TestSampleCountsFromTheFirstBatchToTheLast(t *testing.T) {
 	if len(in) != 3 {
 		t.Fatalf("in the window: %v", in)
 	}
-	if got, want := sampleOf(in), (Sample{QPS: 20, MeanBatch: 140. / 3}); got != want {
+	if got, want := (&saturated{records: in, cpu: 280 * time.Microsecond}).sample(), (Sample{QPS: 20, MeanBatch: 140. / 3, CPUMicros: 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := sampleOf(records[:1]); got.QPS != 0 {
+	if got := (&saturated{records: records[:1]}).sample(); got.QPS != 0 {
 		t.Errorf("one batch: %+v", got)
 	}
 }

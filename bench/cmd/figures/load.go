@@ -155,13 +155,21 @@ func (l *load) drain(ctx context.Context) error {
 	}
 }
 
+// saturated is the result of a closed loop: the batches that returned in the measured window, the container's CPU time in it, and how long
+// the cap took to settle.
+type saturated struct {
+	records []batchRecord
+	cpu     time.Duration
+	settled time.Duration
+}
+
 // window is the measured part of a run.
 type window struct{ from, to api.Nanos }
 
 // saturate keeps the lane's queue full: three caps of queries are in flight, one in evaluation, one behind it and one on its way, within
 // bounds. The measured window begins after the warm-up. If settle is more than 0 it also waits until the cap has settled, but at most for
-// settle.
-func (c *container) saturate(ctx context.Context, lane *driver.Lane, warmup, settle, duration time.Duration) (records []batchRecord, settled time.Duration, err error) {
+// settle. The window lasts for duration, and until the least number of batches has returned in it.
+func (c *container) saturate(ctx context.Context, lane *driver.Lane, warmup, settle, duration time.Duration, least int) (run saturated, err error) {
 	l := c.newLoad(lane, false)
 	tick := time.NewTicker(look)
 	defer tick.Stop()
@@ -171,6 +179,7 @@ func (c *container) saturate(ctx context.Context, lane *driver.Lane, warmup, set
 		measured window
 		watch    = capWatch{settleWindow: api.Nanos(settleWindow), max: maxBatch}
 		target   = minInFlight
+		before   time.Duration // CPU time at the beginning of the measured window
 	)
 	for {
 		l.collect()
@@ -186,12 +195,12 @@ func (c *container) saturate(ctx context.Context, lane *driver.Lane, warmup, set
 			continue
 		case <-tick.C:
 		case <-c.gone:
-			return nil, 0, c.failure()
+			return run, c.failure()
 		case <-ctx.Done():
-			return nil, 0, ctx.Err()
+			return run, ctx.Err()
 		}
 		if err := c.failure(); err != nil {
-			return nil, 0, err
+			return run, err
 		}
 		lane.Snapshot(&snapshot)
 		size := snapshot.Replicas[0].Cap
@@ -201,15 +210,24 @@ func (c *container) saturate(ctx context.Context, lane *driver.Lane, warmup, set
 		switch {
 		case measured.from == 0:
 			if passed >= warmup && (settle == 0 || watch.settled(now, size) || passed >= settle) {
-				measured.from, settled = now, passed
+				measured.from, run.settled = now, passed
 				c.records()
+				if before, err = c.cpu(); err != nil {
+					return run, err
+				}
 			}
-		case time.Duration(now-measured.from) >= duration && c.recorded() >= leastBatches:
+		case time.Duration(now-measured.from) >= duration && c.recorded() >= least:
 			measured.to = now
-			if err := l.drain(ctx); err != nil {
-				return nil, 0, err
+			after, err := c.cpu()
+			if err != nil {
+				return run, err
 			}
-			return measured.of(c.records()), settled, nil
+			run.cpu = after - before
+			if err := l.drain(ctx); err != nil {
+				return run, err
+			}
+			run.records = measured.of(c.records())
+			return run, nil
 		}
 	}
 }

@@ -13,8 +13,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -36,6 +39,7 @@ type config struct {
 	statics        int
 	settle         time.Duration
 	repetitions    int
+	batches        int // of a strategy in its final rounds, at least
 	out            string
 }
 
@@ -45,7 +49,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	cfg := config{statics: 8, settle: 40 * time.Second, repetitions: leastRepetitions}
+	cfg := config{statics: 8, settle: 40 * time.Second, repetitions: leastRepetitions, batches: batchesForP99}
 	chosen := flag.String("figures", "3,4,5", "figures to measure, by their numbers in the paper")
 	only := flag.String("models", "", "models to measure, by their folders in -from, separated by commas; empty: all")
 	flag.StringVar(&cfg.models, "from", "bench/models", "folder of the models and their trainer")
@@ -53,6 +57,7 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&cfg.duration, "duration", 700*time.Millisecond, "of each measured point")
 	flag.IntVar(&cfg.rounds, "rounds", 3, "rounds of figures 4 and 5; each runs everything once, in an order that rotates")
 	quick := flag.Bool("quick", false, "smoke test of half a minute, whose numbers mean nothing: 50 ms per point, one round, caps that have not settled")
+	again := flag.String("again", "", "measure nothing: write the report of this earlier `FILE.json` again, with today's findings and figures")
 	runner.Out.Var(&cfg.out)
 	if err := runner.ParseFlags(); err != nil {
 		return err
@@ -73,8 +78,11 @@ func run(ctx context.Context) error {
 			return err
 		}
 	}
+	if *again != "" {
+		return publishAgain(*again, cfg.out)
+	}
 	if *quick {
-		cfg.duration, cfg.rounds, cfg.statics, cfg.settle, cfg.repetitions = 50*time.Millisecond, 1, 3, 150*time.Millisecond, 3
+		cfg.duration, cfg.rounds, cfg.statics, cfg.settle, cfg.repetitions, cfg.batches = 50*time.Millisecond, 1, 3, 150*time.Millisecond, 3, 1
 	}
 	if err := runner.Resolve("run from the repository's root; `make demo` makes the Python environment", &cfg.python, &cfg.models); err != nil {
 		return err
@@ -87,6 +95,19 @@ func run(ctx context.Context) error {
 		return err
 	}
 	return runner.Publish(cfg.out, "figures", report)
+}
+
+// publishAgain writes the report of an earlier measurement.
+func publishAgain(file, out string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var report Report
+	if err := json.Unmarshal(data, &report); err != nil {
+		return fmt.Errorf("%s: %w: expected the JSON of a report of figures", file, err)
+	}
+	return runner.Publish(out, "figures", &report)
 }
 
 // measureAll measures one container after the other.

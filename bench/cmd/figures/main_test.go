@@ -82,7 +82,7 @@ func open(t *testing.T) *rig {
 	return r
 }
 
-var smoke = config{duration: 15 * time.Millisecond, rounds: 2, statics: 2, settle: 50 * time.Millisecond, repetitions: 3}
+var smoke = config{duration: 15 * time.Millisecond, rounds: 2, statics: 2, settle: 50 * time.Millisecond, repetitions: 3, batches: 20}
 
 // All three figures on a real container. The test does not depend on the numbers.
 func TestFiguresOnARealContainer(t *testing.T) {

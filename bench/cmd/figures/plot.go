@@ -60,7 +60,7 @@ func (r *Report) figure4() ([][]*plot.Plot, error) {
 		c := &r.Comparisons[i]
 		var names []string
 		var qps, p99 plotter.Values
-		best := bestStatic(c.Strategies, objectiveMillis)
+		best := c.best()
 		for j := range c.Strategies {
 			s := &c.Strategies[j]
 			if s.Static > 0 && s != best {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,6 +26,7 @@ const (
 	beyondObjective = 1.5
 )
 
+// measureProfile measures the profile once in each round. Points are of all rounds.
 func measureProfile(ctx context.Context, cfg config, c *container) (Profile, error) {
 	p := Profile{Model: c.model.name, Title: c.model.title, What: c.model.what}
 	queries := make([]*api.Query, maxProfiled)
@@ -32,48 +34,84 @@ func measureProfile(ctx context.Context, cfg config, c *container) (Profile, err
 		row := i % len(c.model.queries)
 		queries[i] = &api.Query{Inputs: c.model.queries[row : row+1], Deadline: api.Never, Expires: api.Never}
 	}
-	add := func(n int) (ProfilePoint, error) {
-		point, err := measurePoint(ctx, cfg, c, queries[:n])
-		if err == nil {
-			p.Points = append(p.Points, point)
-			runner.Logf("    %-10s batches of %5d: mean %7.3f ms, P99 %7.3f ms (%d batches)", c.model.name, n, point.MeanMillis, point.P99Millis, point.Batches)
-		}
-		return point, err
-	}
-	last := 0
-	for _, n := range profileSizes(maxProfiled) {
-		point, err := add(n)
+	all := map[int][]int64{}
+	for range cfg.rounds {
+		evals, err := measureRound(ctx, cfg, c, queries)
 		if err != nil {
 			return p, err
 		}
-		if point.P99Millis <= objectiveMillis {
-			last = n
-		}
-		if point.MeanMillis > beyondObjective*objectiveMillis {
-			break
-		}
-	}
-	if next := slices.IndexFunc(p.Points, func(q ProfilePoint) bool { return q.Queries > last }); next >= 0 && last > 0 {
-		for _, n := range between(last, p.Points[next].Queries) {
-			if _, err := add(n); err != nil {
-				return p, err
-			}
+		largest, _ := largestWithin(pointsOf(evals), objectiveMillis)
+		p.ByRound = append(p.ByRound, largest)
+		for n, more := range evals {
+			all[n] = append(all[n], more...)
 		}
 	}
-	slices.SortFunc(p.Points, func(a, b ProfilePoint) int { return a.Queries - b.Queries })
+	p.Points = pointsOf(all)
 	p.Line = fitLine(p.Points)
 	p.Largest, p.Beyond = largestWithin(p.Points, objectiveMillis)
 	return p, nil
 }
 
-func measurePoint(ctx context.Context, cfg config, c *container, queries []*api.Query) (ProfilePoint, error) {
-	var evals []int64
+// measureRound returns the evaluation times of batches by their size: powers of two, and sizes about where the objective is met.
+func measureRound(ctx context.Context, cfg config, c *container, queries []*api.Query) (map[int][]int64, error) {
+	all := map[int][]int64{}
+	add := func(n int) (ProfilePoint, error) {
+		evals, err := measurePoint(ctx, cfg, c, queries[:n])
+		if err != nil {
+			return ProfilePoint{}, err
+		}
+		all[n] = evals
+		point := pointOf(n, evals)
+		runner.Logf("    %-10s batches of %5d: mean %7.3f ms, P99 %7.3f ms (%d batches)", c.model.name, n, point.MeanMillis, point.P99Millis, point.Batches)
+		return point, nil
+	}
+	last, next := 0, 0 // the last size within the objective, and the one after it
+	for _, n := range profileSizes(maxProfiled) {
+		point, err := add(n)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case point.P99Millis <= objectiveMillis:
+			last, next = n, 0
+		case next == 0:
+			next = n
+		}
+		if point.MeanMillis > beyondObjective*objectiveMillis {
+			break
+		}
+	}
+	if last > 0 && next > 0 {
+		for _, n := range between(last, next) {
+			if _, err := add(n); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
+}
+
+// pointsOf returns the points of a profile, from the smallest batch to the largest.
+func pointsOf(evals map[int][]int64) []ProfilePoint {
+	var points []ProfilePoint
+	for _, n := range slices.Sorted(maps.Keys(evals)) {
+		points = append(points, pointOf(n, evals[n]))
+	}
+	return points
+}
+
+func pointOf(n int, evals []int64) ProfilePoint {
+	q := results.Quantiles(evals)
+	return ProfilePoint{Queries: n, Batches: len(evals), MeanMillis: results.Mean(evals) / 1e6, P50Millis: q(0.5) / 1e6, P99Millis: q(0.99) / 1e6}
+}
+
+func measurePoint(ctx context.Context, cfg config, c *container, queries []*api.Query) (evals []int64, err error) {
 	var spent time.Duration
 	least := min(leastRepetitions, cfg.repetitions)
 	for i := 0; i < unmeasured+least || spent < cfg.duration && len(evals) < mostRepetitions; i++ {
 		evalNanos, err := c.evaluate(ctx, queries)
 		if err != nil {
-			return ProfilePoint{}, fmt.Errorf("a batch of %d: %w", len(queries), err)
+			return nil, fmt.Errorf("a batch of %d: %w", len(queries), err)
 		}
 		if i >= unmeasured {
 			evals = append(evals, evalNanos)
@@ -82,10 +120,9 @@ func measurePoint(ctx context.Context, cfg config, c *container, queries []*api.
 	}
 	for i, q := range queries { // only the last batch's answers: checking takes longer than some models
 		if err := c.model.check(i%len(c.model.queries), q.Outputs); err != nil {
-			return ProfilePoint{}, err
+			return nil, err
 		}
 	}
 	c.records()
-	q := results.Quantiles(evals)
-	return ProfilePoint{Queries: len(queries), Batches: len(evals), MeanMillis: results.Mean(evals) / 1e6, P50Millis: q(0.5) / 1e6, P99Millis: q(0.99) / 1e6}, nil
+	return evals, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -29,6 +30,8 @@ type Profile struct {
 	// Largest is the largest batch within the objective at P99. Beyond means that the largest measured batch still is.
 	Largest int  `json:"largest_within_objective"`
 	Beyond  bool `json:"beyond,omitempty"`
+	// ByRound is the same in each round.
+	ByRound []int `json:"largest_by_round,omitempty"`
 }
 
 // ProfilePoint is one size of batch.
@@ -68,10 +71,23 @@ type Strategy struct {
 type Sample struct {
 	QPS       float64 `json:"qps"`
 	MeanBatch float64 `json:"mean_batch"`
+	// CPUMicros is the container's CPU time per query, Busy the fraction of the time in which it had a batch.
+	CPUMicros float64 `json:"container_cpu_us_per_query,omitempty"`
+	Busy      float64 `json:"busy,omitempty"`
 }
 
 func throughput(s Sample) float64 { return s.QPS }
 func batchSize(s Sample) float64  { return s.MeanBatch }
+
+// late is the share of batches that took more than the objective.
+func (s *Strategy) late() results.Interval {
+	return results.Part(int(math.Round(s.LateShare*float64(s.Batches))), s.Batches)
+}
+
+// best is the static cap that the adaptive ones were compared with, or nil.
+func (c *Comparison) best() *Strategy {
+	return results.Find(c.Strategies, func(s Strategy) bool { return s.Static > 0 && len(s.Finals) > 0 })
+}
 
 func (c *Comparison) named(name string) *Strategy {
 	return results.Find(c.Strategies, func(s Strategy) bool { return s.Name == name })
@@ -143,31 +159,37 @@ func (r *Report) comparison(name string) *Comparison {
 	return results.Find(r.Comparisons, func(c Comparison) bool { return c.Model == name })
 }
 
+// The share of late batches that a P99 within the objective permits, and the least throughput of an adaptive cap beside the best static one.
+const (
+	lateAllowed   = 0.01
+	adaptiveLeast = 0.95
+)
+
 // besidePaper compares the claims of the paper's text with the measurements.
 func (r *Report) besidePaper(b *strings.Builder) {
-	b.WriteString("\n## Beside the paper\n\n| the paper's text | here | |\n|---|---|---|\n")
+	b.WriteString("\n## Beside the paper\n\nA claim *holds* if the interval of 95 % agrees with it, and does not hold if the interval contradicts it. Intervals are Student's, of the logarithms of ratios that were each taken within a round.\n\n")
+	results.TableHead(b, "the paper's text", "claim here", "measured (95 %)", "", "")
+	row := func(paper, claimed string, c results.Claim, i results.Interval, note string) {
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", paper, claimed, i.Format(2), c.Judge(i), note)
+	}
 	linear, kernel := r.profile(linearSVM), r.profile(kernelSVM)
 	if linear != nil && kernel != nil && kernel.Largest > 0 {
-		fmt.Fprintf(b, "| largest batches within 20 ms differ by 241× between linear and kernel SVM | %s× | %s against %d queries |\n",
-			bound(linear.Beyond, float64(linear.Largest)/float64(kernel.Largest)), bound(linear.Beyond, float64(linear.Largest)), kernel.Largest)
+		row("largest batches within 20 ms differ by 241× between linear and kernel SVM", "241×, give or take a quarter", results.About(241, 0.25), results.Geometric(largestRatios(linear, kernel)),
+			fmt.Sprintf("%s against %d queries", bound(linear.Beyond, float64(linear.Largest)), kernel.Largest))
 	}
 	l, k := r.comparison(linearSVM), r.comparison(kernelSVM)
 	if l != nil && k != nil {
 		lq, kq := results.Median(results.Each(l.named("aimd").Rounds, throughput)), results.Median(results.Each(k.named("aimd").Rounds, throughput))
-		fmt.Fprintf(b, "| nearly 30,000 queries/s against 200 (150×) | %.0f against %.0f (%.0f×) | AIMD |\n", lq, kq, lq/kq)
+		row("nearly 30,000 queries/s against 200 (150×), linear and kernel SVM", "≥ 150×", results.AtLeast(150), results.Geometric(ratios(l.named("aimd"), k.named("aimd"))), fmt.Sprintf("%.0f against %.0f queries/s, AIMD", lq, kq))
 	}
 	if l != nil {
-		gain := results.Median(ratios(l.named("aimd"), l.named("none")))
-		fmt.Fprintf(b, "| batching gains up to 26× (linear SVM) | %.0f× | target ≥ 26×: %s |\n", gain, results.Verdict(gain >= 26))
+		row("batching gains up to 26× (linear SVM)", "≥ 26×", results.AtLeast(26), results.Geometric(ratios(l.named("aimd"), l.named("none"))), "AIMD")
 	}
-	var equal []float64
 	for i := range r.Comparisons {
-		if q := r.Comparisons[i].named("quantile"); q != nil {
-			equal = append(equal, results.Median(ratios(q, r.Comparisons[i].named("aimd"))))
+		c := &r.Comparisons[i]
+		if q := c.named("quantile"); q != nil {
+			row("AIMD and quantile regression perform nearly identically", "1, give or take a tenth", results.About(1, 0.1), results.Geometric(append(ratios(q, c.named("aimd")), finals(q, c.named("aimd"))...)), c.Title+", quantile ÷ AIMD")
 		}
-	}
-	if len(equal) > 0 {
-		fmt.Fprintf(b, "| AIMD and quantile regression perform nearly identically | quantile/AIMD %s | median, least and most of the containers |\n", results.Spread(2, equal))
 	}
 	for i := range r.Delays {
 		d := &r.Delays[i]
@@ -177,13 +199,22 @@ func (r *Report) besidePaper(b *strings.Builder) {
 		}
 		qps := func(s DelaySample) float64 { return s.QPS }
 		busy := func(s DelaySample) float64 { return s.Busy }
-		paper := "2 ms of delay: 3.3× the throughput (linear SVM)"
+		paper, claimed, claim := "2 ms of delay: 3.3× the throughput (linear SVM)", "≥ 3.3×", results.AtLeast(3.3)
 		if d.Model != linearSVM {
-			paper = "no gain where a batch has no fixed cost (Spark SVM)"
+			paper, claimed, claim = "no gain where a batch has no fixed cost (Spark SVM)", "1, give or take a tenth", results.About(1, 0.1)
 		}
-		fmt.Fprintf(b, "| %s | %.2f× | the container is busy %.0f %% of the time instead of %.0f %%: %.1f× less |\n", paper, after.median(qps)/before.median(qps),
-			100*after.median(busy), 100*before.median(busy), before.median(busy)/after.median(busy))
+		row(paper, claimed, claim, results.Geometric(quotients(results.Each(after.Rounds, qps), results.Each(before.Rounds, qps))), fmt.Sprintf("the container is busy %.0f %% of the time instead of %.0f %%: %.1f× less",
+			100*after.median(busy), 100*before.median(busy), before.median(busy)/after.median(busy)))
 	}
+}
+
+// largestRatios returns the ratio of the largest batches, round by round. Of a report without rounds of profiles it is the one ratio.
+func largestRatios(a, b *Profile) []float64 {
+	if len(a.ByRound) == 0 || len(a.ByRound) != len(b.ByRound) {
+		return []float64{float64(a.Largest) / float64(b.Largest)}
+	}
+	number := func(n int) float64 { return float64(n) }
+	return quotients(results.Each(a.ByRound, number), results.Each(b.ByRound, number))
 }
 
 // bound formats a number, marked if it is a lower bound.
@@ -238,7 +269,7 @@ func (r *Report) comparisons(b *strings.Builder) {
 	b.WriteString("| container | strategy | queries/s | mean batch | P99, ms | late | × none | × best static | settled after |\n|---|---|---|---|---|---|---|---|---|\n")
 	for i := range r.Comparisons {
 		c := &r.Comparisons[i]
-		best, none := bestStatic(c.Strategies, objectiveMillis), c.named("none")
+		best, none := c.best(), c.named("none")
 		for j := range c.Strategies {
 			s := &c.Strategies[j]
 			if s.Static > 0 && s != best {
@@ -261,20 +292,8 @@ func (r *Report) comparisons(b *strings.Builder) {
 			fmt.Fprintf(b, "| %s | no static cap was within 20 ms at P99 | | | | | | | |\n", c.Title)
 		}
 	}
-	b.WriteString("\nTarget: adaptive ≥ 0.95 × the best static cap.")
-	for i := range r.Comparisons {
-		c := &r.Comparisons[i]
-		best := bestStatic(c.Strategies, objectiveMillis)
-		if best == nil {
-			continue
-		}
-		for j := range c.Strategies {
-			if s := &c.Strategies[j]; s.SettledCap > 0 && results.Median(finals(s, best)) < 0.95 {
-				fmt.Fprintf(b, " %s, %s: **missed**.", c.Title, s.Name)
-			}
-		}
-	}
-	b.WriteString(" Every static cap that was tried:\n\n| container | cap: queries/s, P99 in ms |\n|---|---|\n")
+	r.adaptive(b)
+	b.WriteString("\nEvery static cap that was tried:\n\n| container | cap: queries/s, P99 in ms |\n|---|---|\n")
 	for _, c := range r.Comparisons {
 		var all []string
 		for _, s := range c.Strategies {
@@ -283,6 +302,37 @@ func (r *Report) comparisons(b *strings.Builder) {
 			}
 		}
 		fmt.Fprintf(b, "| %s | %s |\n", c.Title, strings.Join(all, " · "))
+	}
+}
+
+// adaptive judges the adaptive caps by the rule that the static caps must keep.
+func (r *Report) adaptive(b *strings.Builder) {
+	fmt.Fprintf(b, "\n### By the same rule\n\nA cap, adaptive or static, is within the objective if at most %g %% of its batches take more than %d ms. A finding about an adaptive cap is about both: it keeps the objective, and it has at least "+
+		"%g times the throughput of the best static cap that keeps it. The shares' intervals are Clopper's and Pearson's.\n\n", 100*lateAllowed, objectiveMillis, adaptiveLeast)
+	results.TableHead(b, "container", "strategy", "late, % (95 %)", "keeps the objective", "× best static (95 %)", "as fast", "")
+	for i := range r.Comparisons {
+		c := &r.Comparisons[i]
+		best := c.best()
+		for j := range c.Strategies {
+			s := &c.Strategies[j]
+			if s.SettledCap == 0 && s != best {
+				continue
+			}
+			late := s.late()
+			kept := results.AtMost(lateAllowed).Judge(late)
+			shown := results.Interval{Value: 100 * late.Value, Low: 100 * late.Low, High: 100 * late.High}
+			speed, fast, both := "–", results.Finding("–"), results.Finding("–")
+			if s.SettledCap > 0 {
+				ratio := results.Geometric(nil)
+				if best != nil {
+					ratio = results.Geometric(finals(s, best))
+					speed = ratio.Format(2)
+				}
+				fast = results.AtLeast(adaptiveLeast).Judge(ratio)
+				both = results.All(kept, fast)
+			}
+			fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s |\n", c.Title, s.Name, shown.Format(1), kept, speed, fast, both)
+		}
 	}
 }
 
@@ -323,7 +373,7 @@ func (r *Report) differences(b *strings.Builder) {
   for serialising and copying; here a batch arrives as one array in shared memory. So within 20 ms the linear models and the no-op could take batches of more than ten thousand. In
   figure 4 they stop at the gateway's default bound of ` + fmt.Sprint(maxBatch) + ` before they meet the objective.
 - *"row by row"* is no Spark. It is the linear SVM's coefficients in a Python loop, with the one property that figure 5 asks for: a batch has next to no fixed cost.
-- *P99 and 20 ms.* AIMD finds the objective by exceeding it: some of its batches are late, by design. A static cap counts as within the objective when its P99 is.
+- *P99 and 20 ms.* AIMD finds the objective by exceeding it. A static cap is known to the operator only after such a measurement, on this machine with this model.
 - *Delay.* The paper's dispatcher sends what there is whenever the container is free, and without delay its SVM falls behind the load. This one does so too, but batches form by
   themselves while the container is busy; the table says whether that suffices. What delay gains then is the container's time: the fixed cost is paid for larger batches, and the core is
   free for others meanwhile. It costs latency: about the delay, and up to a tick of the scheduler's clock more. Only an idle container's batch is delayed: where a

@@ -6,10 +6,11 @@
 //	sim -compare        our policies against Clipper's batching, a fixed tick and no batching, on the same traces
 //	sim -compare -only flood -o json
 //	sim -scale          our autoscaler against Knative's rules, on the same traces, with five seeds or -seeds
+//	sim -delay          batches that wait for more queries against batches that do not, over a grid of containers and loads
 //	sim -trace FILE     the queries of a recorded trace to one model, under each policy
 //
 // The same seed gives the same output on any machine. A broken promise prints the end of the transcript and exits with 1. With -out DIR,
-// -compare writes DATE-sim.md, DATE-sim.json and figures there, and -scale writes DATE-autoscale.md and so on.
+// -compare writes DATE-sim.md, DATE-sim.json and figures there, -scale DATE-autoscale.md and so on, -delay DATE-delay.md and .json.
 package main
 
 import (
@@ -29,6 +30,7 @@ type config struct {
 	verbose     bool
 	compare     bool
 	scale       bool
+	delay       bool
 	trace       string
 	only        *regexp.Regexp
 	format      string
@@ -46,14 +48,15 @@ func run(w io.Writer, args []string) error {
 	cfg := config{}
 	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
 	flags.Uint64Var(&cfg.seed, "seed", 1, "of the world, or of the first one")
-	flags.Uint64Var(&cfg.seeds, "seeds", 0, "number of random worlds (0: one), or number of seeds to compare scalers with (0: five)")
+	flags.Uint64Var(&cfg.seeds, "seeds", 0, "number of random worlds (0: one), or number of seeds to compare scalers or delays with (0: five)")
 	flags.BoolVar(&cfg.verbose, "v", false, "print the transcript of the random world")
 	flags.BoolVar(&cfg.compare, "compare", false, "compare policies in scenarios instead of running random worlds")
 	flags.BoolVar(&cfg.scale, "scale", false, "compare autoscalers under traces of traffic")
+	flags.BoolVar(&cfg.delay, "delay", false, "compare delays of batches, over a grid of containers and loads")
 	flags.StringVar(&cfg.trace, "trace", "", "compare policies under the queries of this trace `file`")
-	only := flags.String("only", "", "run only scenarios or traces whose name matches this `expression`")
-	flags.StringVar(&cfg.format, "o", "table", "what -compare and -scale print: table or json")
-	flags.StringVar(&cfg.out, "out", "", "folder for the report and figures of -compare and -scale; empty: none")
+	only := flags.String("only", "", "run only scenarios, traces or cells of -delay whose name matches this `expression`")
+	flags.StringVar(&cfg.format, "o", "table", "what -compare, -scale and -delay print: table or json")
+	flags.StringVar(&cfg.out, "out", "", "folder for the report and figures of -compare, -scale and -delay; empty: none")
 	flags.StringVar(&cfg.date, "date", "", "date in the names of those files, such as 2026-11-21")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -70,6 +73,8 @@ func run(w io.Writer, args []string) error {
 	}
 	out := bufio.NewWriter(w)
 	switch {
+	case cfg.delay:
+		err = compareDelays(out, &cfg)
 	case cfg.scale:
 		err = compareScalers(out, &cfg)
 	case cfg.compare || cfg.trace != "":

@@ -62,6 +62,37 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestDelay: a container that is busy nearly all the time gets its batches without a delay, and the report has its files.
+func TestDelay(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"-delay", "-only", "^10 ms .* 200 µs × n, load 0.3$", "-seeds", "2"}
+	first := output(t, append(args, "-out", dir, "-date", "2026-01-02")...)
+	if again := output(t, args...); again != first {
+		t.Error("two comparisons with the same seeds differ")
+	}
+	if !strings.Contains(first, "some delay somewhere: ≥ 3.3× the throughput | 1.00") || strings.Count(first, "**does not hold**") != 2 || !strings.Contains(first, "| 10 ms + 200 µs × n | 0.3 |") {
+		t.Error(first)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "2026-01-02-delay.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cells []delayCell
+	if err := json.Unmarshal(data, &cells); err != nil || len(cells) != 1 || len(cells[0].Delays) != len(holds) {
+		t.Fatalf("%d cells, %v", len(cells), err)
+	}
+	none, longest := cells[0].Delays[0], cells[0].Delays[len(holds)-1]
+	if none.Goodput != (results.Interval{Value: 1, Low: 1, High: 1}) || none.AnsweredQPS[0] < 0.9*cells[0].OfferedQPS || longest.MeanBatch[0] < none.MeanBatch[0] {
+		t.Errorf("no delay: %+v, the longest: %+v", none, longest)
+	}
+	for _, wrong := range [][]string{{"-delay", "-seeds", "1"}, {"-delay", "-only", "^nothing$"}} {
+		var b strings.Builder
+		if err := run(&b, wrong); err == nil {
+			t.Errorf("sim %v: expected an error", wrong)
+		}
+	}
+}
+
 func TestTrace(t *testing.T) {
 	got := output(t, "-trace", "../../../scheduler/sim/testdata/example.trace")
 	if !strings.Contains(got, "## trace") {
