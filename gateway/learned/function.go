@@ -182,6 +182,7 @@ func (f *Function) translate(fb *selection.Feedback, to *Function) *selection.Fe
 	n := len(to.Candidates())
 	out := &selection.Feedback{
 		P: make([]float64, n), Losses: make([]float64, n), Inputs: fb.Inputs, Context: fb.Context, Label: fb.Label, Judged: fb.Judged, Missing: fb.Missing,
+		Vote: fb.Vote, VoteKnown: fb.VoteKnown,
 	}
 	for i, o := range origins(to.Candidates(), f.Candidates()) {
 		out.Losses[i] = math.NaN()

@@ -123,6 +123,12 @@ func (q *Query) askMore(fn *Function) bool {
 	}
 	in := &s.query
 	in.Asked, in.Answered, in.Confidence = q.asked, q.arrived, s.combining.Confidence
+	in.Stated = 0
+	for i := range s.combining.Answers {
+		if a := &s.combining.Answers[i]; !math.IsNaN(a.Confidence) {
+			in.Stated = in.Stated.With(a.Candidate)
+		}
+	}
 	in.Allowed &^= q.asked
 	if r.path.cfg.Now() >= q.members[0].Deadline {
 		return false

@@ -105,7 +105,7 @@ func (r *Request) Learn(f *Feedback) Outcome {
 // joinedFeedback is the memory that joining needs.
 type joinedFeedback struct {
 	joined  joined
-	numbers [2][]float64
+	numbers [3][]float64 // a prediction, the label, and the predictions' mean
 }
 
 func (r *Request) joinFeedback(fn *Function, f *Feedback) Outcome {

@@ -2,6 +2,7 @@ package query
 
 import (
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/xebec-serving/xebec/gateway/selection"
@@ -9,7 +10,7 @@ import (
 
 // learn teaches policies, rules and models what a feedback says about a query's predictions. It reports whether any of
 // them learned.
-func (fn *Function) learn(j *joined, f *Feedback, numbers *[2][]float64) bool {
+func (fn *Function) learn(j *joined, f *Feedback, numbers *[3][]float64) bool {
 	if f.Verdict == VerdictLabel && len(j.inputs) > 0 {
 		fn.teach(j, f.LabelText)
 	}
@@ -40,6 +41,9 @@ func (fn *Function) learn(j *joined, f *Feedback, numbers *[2][]float64) bool {
 	if fn.Needs != (selection.Needs{}) {
 		fn.show(&o.Feedback, j, f)
 	}
+	if fn.Mode == selection.Several {
+		o.Vote, o.VoteKnown = fn.plainLoss(j, f, &losses, numbers)
+	}
 	fn.Selector.Observe(j.context, &o.Feedback)
 	o.Feedback = selection.Feedback{}
 	observations.Put(o)
@@ -55,8 +59,45 @@ type observation struct {
 
 var observations = sync.Pool{New: func() any { return new(observation) }}
 
+// plainLoss returns the loss of the answer that the predictions would have given if all counted the same, and whether it
+// is known. losses are those of the predictions.
+func (fn *Function) plainLoss(j *joined, f *Feedback, losses *[selection.MaxCandidates]float64, numbers *[3][]float64) (loss float64, known bool) {
+	if !fn.Averages.combines() {
+		return selection.PlainVote(j.arrived, &j.class, losses)
+	}
+	if f.Verdict != VerdictLabel {
+		return 0, false
+	}
+	mean := slices.Grow(numbers[2][:0], fn.Averages.width)[:fn.Averages.width]
+	clear(mean)
+	numbers[2] = mean
+	for rest := j.arrived; rest != 0; rest &= rest - 1 {
+		i := rest.First()
+		if math.IsNaN(losses[i]) {
+			return 0, false
+		}
+		fn.readPair(j.data[i], f, numbers)
+		for e, x := range numbers[0] {
+			mean[e] += x / float64(j.arrived.Len())
+		}
+	}
+	return fn.Loss.Of(mean, numbers[1]), true
+}
+
+// readPair decodes a prediction and the label into the first two of numbers.
+func (fn *Function) readPair(prediction []byte, f *Feedback, numbers *[3][]float64) {
+	a := fn.Averages
+	for k, data := range [2][]byte{prediction, f.Label[0].Data} {
+		if cap(numbers[k]) < a.width {
+			numbers[k] = make([]float64, a.width)
+		}
+		numbers[k] = numbers[k][:a.width]
+		readNumbers(numbers[k], a.dtype, data)
+	}
+}
+
 // loss returns the loss of candidate i's prediction, or NaN if the feedback says nothing about it.
-func (fn *Function) loss(j *joined, i int, f *Feedback, numbers *[2][]float64) float64 {
+func (fn *Function) loss(j *joined, i int, f *Feedback, numbers *[3][]float64) float64 {
 	switch {
 	case f.Verdict == VerdictLabel && fn.Averages == nil:
 		if j.class[i] == outputClass(f.Label) {
@@ -67,14 +108,7 @@ func (fn *Function) loss(j *joined, i int, f *Feedback, numbers *[2][]float64) f
 		if j.data[i] == nil {
 			return math.NaN()
 		}
-		a := fn.Averages
-		for k, data := range [2][]byte{j.data[i], f.Label[0].Data} {
-			if cap(numbers[k]) < a.width {
-				numbers[k] = make([]float64, a.width)
-			}
-			numbers[k] = numbers[k][:a.width]
-			readNumbers(numbers[k], a.dtype, data)
-		}
+		fn.readPair(j.data[i], f, numbers)
 		return fn.Loss.Of(numbers[0], numbers[1])
 	case !j.given: // the answer was the default, not a prediction
 		return math.NaN()

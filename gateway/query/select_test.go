@@ -77,7 +77,7 @@ func TestLowConfidenceGivesTheDefault(t *testing.T) {
 
 // TestFeedbackTeaches: labels, verdicts and losses reach the models that they are about, once for each query.
 func TestFeedbackTeaches(t *testing.T) {
-	c := gather(t, "exp4", map[string]any{"eta": 0.5}, floats4, []func(*scheduler.Item){says(7), says(3), says(7)})
+	c := gather(t, "exp4", map[string]any{"eta": 0.5, "vote": 0.0}, floats4, []func(*scheduler.Item){says(7), says(3), says(7)})
 	before := c.weights("")
 	id := c.ask(input).ID
 	c.feed(fmt.Sprintf(`{"query_id":%d,"label":3}`, id), Counted)
@@ -317,6 +317,57 @@ func TestAskingInTwoSteps(t *testing.T) {
 	agree.Store(false)
 	if got := c.ask(input); len(got.Models) != 3 || got.Output != 2 {
 		t.Errorf("two that do not: %+v", got)
+	}
+}
+
+// TestOneAnswerIsNoAgreement: with first: 1 a model that states no confidence is not believed alone. One that states
+// enough is.
+func TestOneAnswerIsNoAgreement(t *testing.T) {
+	states := func(confidence float64) func(*scheduler.Item) {
+		return func(it *scheduler.Item) {
+			it.Outputs = append(it.Outputs[:0], api.Value{Data: querytest.Int64(1)})
+			it.Confidence = confidence
+			owner := it.Owner
+			owner.Answered(it, api.OK)
+			owner.Released(it, api.OK)
+		}
+	}
+	for _, x := range []struct {
+		first func(*scheduler.Item)
+		asked int
+	}{{says(1), 3}, {states(0.95), 1}, {states(1), 1}, {states(0.5), 3}} {
+		c := gather(t, "exp4", map[string]any{"first": 1.0, "explore": 0.0}, floats4, []func(*scheduler.Item){x.first, says(2), says(2)})
+		if got := c.ask(input); len(got.Models) != x.asked {
+			t.Errorf("expected %d models, answered %+v", x.asked, got)
+		}
+	}
+}
+
+// TestPlainVoteLearns: two of three outvote the best in the plain vote, and are wrong. The vote's weight falls, so in the
+// end the best decides against both. Of numbers the plain average is judged.
+func TestPlainVoteLearns(t *testing.T) {
+	c := gather(t, "exp4", map[string]any{"eta": 0.5, "vote": 100.0}, floats4, []func(*scheduler.Item){says(7), says(3), says(7)})
+	for n := range 20 {
+		got := c.ask(input)
+		if n == 0 && got.Output != 7 {
+			t.Errorf("at first %+v", got)
+		}
+		c.feed(fmt.Sprintf(`{"query_id":%d,"label":3}`, got.ID), Counted)
+	}
+	if got := c.ask(input); got.Output != 3 || !(got.Confidence > 0.5) {
+		t.Errorf("after twenty labels %+v", got)
+	}
+	d := gather(t, "exp4", map[string]any{"eta": 1.0, "vote": 100.0, "floor": 0.0}, floatsOut, []func(*scheduler.Item){saysFloat(0), saysFloat(10)})
+	for range 20 {
+		d.feed(fmt.Sprintf(`{"query_id":%d,"label":5}`, d.ask(input).ID), Counted)
+	}
+	// Each is off by 5 of 10, their average is right: the vote leads by the bound, and the mean of both is the answer.
+	if w := d.weights(""); math.Abs(w[0]-w[1]) > 1e-9 {
+		t.Errorf("weights %v", w)
+	}
+	d.feed(fmt.Sprintf(`{"query_id":%d,"label":0}`, d.ask(input).ID), Counted)
+	if w := d.weights(""); !(w[0] > w[1] && w[1] > 0.9*w[0]) {
+		t.Errorf("beside a vote of a hundred times their weight one loss hardly tells the two apart: %v", w)
 	}
 }
 

@@ -16,20 +16,38 @@ const agreeSlack = 1e-9
 // Confidence is the weight of the candidates whose own prediction agrees with the answer, divided by the weight of all
 // that were asked: a late candidate agrees with nothing. The paper counts models instead, which is the same for equal
 // weights. The single answer of a single candidate has that candidate's own confidence, or 1.
-func Vote(c *Combination, weights *Vector) {
+func Vote(c *Combination, weights *Vector) { voteBeside(c, weights, 0) }
+
+// voteBeside is Vote with the plain vote beside the candidates. Its weight goes to the class that most answers have, and
+// is split among classes that equally many have. In averages and in the confidence it is the candidates', in equal parts.
+func voteBeside(c *Combination, weights *Vector, plain float64) {
 	c.Winner, c.Agreed, c.Confidence = -1, 0, 0
-	total := 0.0
+	total := plain
 	for t := c.Selected; t != 0; t &= t - 1 {
 		total += positive(weights[t.First()])
 	}
 	if total == 0 { // no built-in policy does this: their weights have a floor
 		weights, total = &even, float64(c.Selected.Len())
 	}
+	part := plain / float64(max(c.Selected.Len(), 1))
 	var support float64
-	if c.Width > 0 {
+	switch {
+	case c.Width > 0 && part > 0:
+		shared := *weights
+		for t := c.Selected; t != 0; t &= t - 1 {
+			i := t.First()
+			shared[i] = positive(shared[i]) + part
+		}
+		support = c.average(&shared)
+	case c.Width > 0:
 		support = c.average(weights)
-	} else {
-		support = c.vote(weights)
+	default:
+		support = c.vote(weights, plain)
+		for a := range c.Answers {
+			if c.Agreed.Has(c.Answers[a].Candidate) {
+				support += part * c.Answers[a].certainty()
+			}
+		}
 	}
 	if total > 0 {
 		c.Confidence = min(support/total, 1)
@@ -38,19 +56,27 @@ func Vote(c *Combination, weights *Vector) {
 
 // weight returns the weight of the answer's vote.
 func (a *Answer) weight(weights *Vector) float64 {
-	w := positive(weights[a.Candidate])
-	if a.Confidence >= 0 && a.Confidence < 1 { // false for NaN
-		w *= a.Confidence
-	} else if a.Confidence < 0 {
-		w = 0
-	}
-	return w
+	return positive(weights[a.Candidate]) * a.certainty()
 }
 
-// vote finds the class with the most weight and returns that weight. With at most 64 answers, comparing all pairs is
-// faster than a table and needs no memory.
-func (c *Combination) vote(weights *Vector) float64 {
+// certainty returns the model's own confidence, or 1 if it states none.
+func (a *Answer) certainty() float64 {
+	if a.Confidence < 1 { // false for NaN
+		return max(a.Confidence, 0)
+	}
+	return 1
+}
+
+// vote finds the class with the most weight, to which plain is added for the class with the most answers. It returns the
+// weight without plain. With at most 64 answers, comparing all pairs is faster than a table and needs no memory.
+func (c *Combination) vote(weights *Vector, plain float64) (support float64) {
 	counted := Set(0) // indices in Answers whose class has been weighed
+	votes := 0
+	if plain > 0 {
+		tied := 0
+		votes, tied = c.plurality()
+		plain /= float64(max(tied, 1))
+	}
 	most := -1.0
 	for a := range c.Answers {
 		if counted.Has(a) {
@@ -65,11 +91,15 @@ func (c *Combination) vote(weights *Vector) float64 {
 				first = min(first, other.Candidate)
 			}
 		}
-		if weight > most || weight == most && first < c.Winner {
-			most, c.Winner, c.Agreed = weight, first, agreed
+		with := weight
+		if agreed.Len() == votes {
+			with += plain
+		}
+		if with > most || with == most && first < c.Winner {
+			most, support, c.Winner, c.Agreed = with, weight, first, agreed
 		}
 	}
-	return max(most, 0)
+	return support
 }
 
 // average fills Out and returns the weight of the answers that agree with it. If there is only one usable prediction,

@@ -52,6 +52,11 @@ func (f *Feedback) Loss(i int) (loss float64, ok bool) {
 	return min(max(f.Losses[i], 0), 1), true
 }
 
+// vote returns the plain vote's loss, clamped to the interval from 0 to 1, and whether it is known.
+func (f *Feedback) vote() (loss float64, ok bool) {
+	return min(max(f.Vote, 0), 1), f.VoteKnown && f.Vote == f.Vote
+}
+
 // row returns candidate i's part of the delta.
 func (f *Feedback) row(i int) []float64 {
 	return f.Delta[i*f.State.Slots : (i+1)*f.State.Slots]

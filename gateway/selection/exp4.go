@@ -1,56 +1,80 @@
 package selection
 
+import (
+	"fmt"
+	"math"
+
+	"github.com/xebec-serving/xebec/api"
+)
+
 func init() {
 	Register(Definition{
 		Name: "exp4",
 		Doc:  "asks all candidates and combines their answers by weight; learns from the loss of each",
 		Parameters: []Parameter{
 			{"eta", Number, 0.1, 1e-6, 10, "learning rate: how far a loss moves a weight"},
-			{"floor", Number, 1.0, 1e-6, MaxCandidates, "lower bound on the summed weight of all other candidates, relative to the best candidate's weight; above 1 they can outvote it"},
+			{"floor", Number, 1.0, 0, MaxCandidates, "lower bound on the summed weight of all other candidates, relative to the best candidate's weight; above 1 they can outvote it; 0: none"},
+			{"vote", Number, 10.0, 0, 1e6, "the plain vote, for which all candidates count the same, takes part as one more expert; its weight stays within this factor of the best candidate's; 0: it takes no part"},
 			{"first", Whole, 0.0, 0, MaxCandidates, "how many candidates are asked first, heaviest first; the others are asked only if these disagree; 0: all at once"},
 			{"enough", Number, 0.9, 0, 1, "confidence of the first candidates' answer at which the others are not asked; raised to min_confidence if lower"},
 			{"explore", Number, 0.02, 0, 1, "fraction of the queries that ask all candidates at once despite first, so that a candidate that has improved is noticed"},
 		},
 		Make: func(v Values) (Policy, error) {
-			return &exp4{named: "exp4", eta: v.Number("eta"), depth: depthOf(len(v.Candidates), v.Number("floor")),
+			if vote := v.Number("vote"); vote > 0 && vote < 1 {
+				return nil, api.FieldErrors{{Path: "policy.vote", Message: fmt.Sprintf("%v: expected 0, or a factor of at least 1", vote)}}
+			}
+			return &exp4{named: "exp4", eta: v.Number("eta"), depth: depthOf(len(v.Candidates), v.Number("floor")), ballot: ballotOf(v.Number("vote")),
 				first: int(v.Number("first")), enough: v.Number("enough"), explore: v.Number("explore")}, nil
 		},
 	})
 }
 
 // exp4 is the paper's ensemble policy (section 5.2): it asks every candidate, the answer is the weighted vote or
-// average, and each weight falls by that candidate's own loss, s ← s·exp(−η·L). It adds the bound on lags (weights.go),
-// which preserves the ensemble: without it the best candidate would in the end outweigh all others together and decide
-// alone.
+// average, and each weight falls by that candidate's own loss, s ← s·exp(−η·L). It adds two things. With the bound on lags
+// (weights.go) a candidate that has failed can return. And the plain vote is one more expert (vote.go): weights that fall
+// exponentially soon leave the decision to the best candidate, which is worse than a vote wherever the candidates'
+// errors differ. With `floor: 0, vote: 0` it is the paper's.
 type exp4 struct {
 	named
 	eta, depth      float64
+	ballot          ballot
 	first           int
 	enough, explore float64
 }
 
 func (*exp4) Mode() Mode   { return Several }
 func (*exp4) Learns() bool { return true }
-func (*exp4) Slots() int   { return weightSlots }
+func (*exp4) Slots() int   { return voteSlots }
 func (*exp4) Init(s State) { clear(s.V) }
 
 func (p *exp4) Join(s State, i int) {
 	joinCounts(s, i)
+	row := s.Row(i)
+	row[slotWeight] = math.NaN() // the vote's weight is that beside the others
+	best, lead := p.ballot.lead(s)
 	joinWeights(s, slotWeight, i, p.depth)
+	row[slotVote] = best + lead - row[slotWeight]
 }
 
 func (p *exp4) InitContext(global, s State) {
 	descendCounts(global, s)
 	descendWeights(global, s, slotWeight, p.depth)
+	_, lead := p.ballot.lead(global)
+	for i := range s.Candidates() {
+		row := s.Row(i)
+		row[slotVote] = lead/2 - row[slotWeight] // the best row's log-weight is 0
+	}
 }
 
 // Select asks all allowed candidates. If `first` is set it asks the heaviest ones, and asks the rest when their answers
-// have arrived and the confidence is too low: the paper's "select again".
+// have arrived and the confidence is too low, or is a single answer's that no model has stated: the paper's "select
+// again".
 func (p *exp4) Select(q *Query, out *Selection) {
 	out.Ask = 0
 	switch {
 	case q.Asked != 0:
-		if p.first > 0 && q.Confidence < max(p.enough, q.MinConfidence) {
+		unknown := q.Asked.Len() == 1 && q.Stated == 0
+		if p.first > 0 && (unknown || q.Confidence < max(p.enough, q.MinConfidence)) {
 			out.Ask = q.Allowed &^ q.Asked
 		}
 	case p.first == 0 || p.first >= q.Allowed.Len():
@@ -116,10 +140,37 @@ func (p *exp4) Gains(s State, dst []float64) {
 	}
 }
 
+// weights writes what the candidates' answers count, the vote's weight in equal parts among them.
 func (p *exp4) weights(s State, dst *Vector) {
-	var lag Vector
-	lags(s, slotWeight, p.depth, &lag)
-	shares(All(s.Candidates()), &lag, dst)
+	part := p.weigh(s, dst) / float64(s.Candidates())
+	for i := range s.Candidates() {
+		dst[i] += part
+	}
+}
+
+// weigh writes the candidates' own weights and returns the plain vote's. Together they sum to 1.
+func (p *exp4) weigh(s State, dst *Vector) (plain float64) {
+	best, lead := p.ballot.lead(s)
+	sum := 0.0
+	for i := range s.Candidates() {
+		lag := p.depth
+		if lw := s.V[i*s.Slots+slotWeight]; plausible(lw) {
+			lag = min(best-lw, lag)
+		}
+		dst[i] = math.Exp(-lag)
+		sum += dst[i]
+	}
+	if sum == 0 { // nothing is known, and there is no bound
+		*dst, sum = even, float64(s.Candidates())
+	}
+	if p.ballot.on {
+		plain = math.Exp(lead)
+		sum += plain
+	}
+	for i := range s.Candidates() {
+		dst[i] /= sum
+	}
+	return plain / sum
 }
 
 // Weights writes the weight of each candidate's vote. They sum to 1.
@@ -131,13 +182,14 @@ func (p *exp4) Weights(s State, dst []float64) {
 
 func (p *exp4) Combine(c *Combination) {
 	var w Vector
-	p.weights(c.State, &w)
-	Vote(c, &w)
+	plain := p.weigh(c.State, &w)
+	voteBeside(c, &w, plain)
 }
 
-// Observe lowers each weight by its candidate's loss. A candidate that was not asked, or has not answered, is charged
-// its mean loss, as the paper replaces a missing prediction by the mean. Otherwise a candidate that is asked less often
-// would gain on the others.
+// Observe lowers each weight by its candidate's loss, and the vote's by the vote's. A candidate that was not asked, or has
+// not answered, is charged its mean loss, as the paper replaces a missing prediction by the mean. Otherwise a candidate
+// that is asked less often would gain on the others. A vote whose loss is not known is charged what the candidates are on
+// average.
 func (p *exp4) Observe(f *Feedback) {
 	CountLosses(f, ownMemory, false)
 	n := f.State.Candidates()
@@ -152,8 +204,8 @@ func (p *exp4) Observe(f *Feedback) {
 	if knownWeight == 0 {
 		return
 	}
-	best := bestOf(f.State, slotWeight)
-	next := best - maxPlausible
+	best, lead := p.ballot.lead(f.State)
+	next, mean := best-maxPlausible, 0.0
 	for i := range n {
 		loss, ok := f.Loss(i)
 		if !ok {
@@ -163,12 +215,24 @@ func (p *exp4) Observe(f *Feedback) {
 			loss = sum / knownWeight // nothing is known about it: charge the weighted mean of the known losses
 		}
 		charge[i] = p.eta * loss
+		mean += w[i] * charge[i]
 		if lw := f.State.Row(i)[slotWeight]; plausible(lw) {
 			next = max(next, lw-charge[i])
 		}
 	}
+	vote := 0.0
+	if p.ballot.on {
+		if loss, ok := f.vote(); ok {
+			mean = p.eta * loss
+		}
+		vote = p.ballot.fall(best+lead, next, mean)
+	}
 	// The depth bound is measured from the best log-weight after this update.
 	for i := range n {
-		f.row(i)[slotWeight] = lower(f.State.Row(i)[slotWeight], next, charge[i], p.depth)
+		d := lower(f.State.Row(i)[slotWeight], next, charge[i], p.depth)
+		f.row(i)[slotWeight] = d
+		if p.ballot.on {
+			f.row(i)[slotVote] = vote - d
+		}
 	}
 }

@@ -122,6 +122,9 @@ type Query struct {
 	// Asked, Answered and Confidence describe the answers so far. Asked is empty in the first call.
 	Asked, Answered Set
 	Confidence      float64
+	// Stated is the set of candidates among Answered whose models state a confidence of their own. One answer agrees
+	// with itself, so its Confidence is 1 and says nothing unless the model has stated it.
+	Stated Set
 	// Inputs and Context are set for policies with Needs.Inputs. Context is empty if the query has none.
 	Inputs  Tensors
 	Context []byte
@@ -193,6 +196,10 @@ type Feedback struct {
 	P        []float64
 	// Losses are from 0 to 1, by candidate; NaN if unknown.
 	Losses []float64
+	// Vote is the loss, from 0 to 1, of the answer that the candidates which have answered would have given if all
+	// counted the same: of their plain vote, or of their plain average. It is valid if VoteKnown is set.
+	Vote      float64
+	VoteKnown bool
 	// Delta is the change to add to State.V. The caller passes it zeroed. Observe changes State.Value in place.
 	Delta []float64
 

@@ -24,6 +24,10 @@ func anyPolicy(t *rapid.T, number *rapid.Generator[float64]) (string, Policy, St
 	params := map[string]any{}
 	if name == "exp4" {
 		params["first"] = float64(rapid.IntRange(0, 4).Draw(t, "first"))
+		params["vote"] = rapid.SampledFrom([]float64{0, 1, 10, 1e6}).Draw(t, "vote")
+	}
+	if name == "exp3" || name == "exp4" {
+		params["floor"] = rapid.SampledFrom([]float64{0, 0.01, 1}).Draw(t, "floor")
 	}
 	p, err := New(name, params, refs(n))
 	if err != nil {
@@ -152,6 +156,7 @@ func anyFeedback(t *rapid.T, p Policy, s State, number *rapid.Generator[float64]
 		f.Selected = Set(0).With(rapid.IntRange(0, n-1).Draw(t, "chosen"))
 	}
 	f.P = rapid.SliceOfN(number, n, n).Draw(t, "p")
+	f.Vote, f.VoteKnown = number.Draw(t, "vote"), rapid.Bool().Draw(t, "the vote's loss is known")
 	f.Losses = rapid.SliceOfN(rapid.OneOf(number, rapid.Just(math.NaN())), n, n).Draw(t, "losses")
 	return f
 }

@@ -14,10 +14,10 @@ import (
 //
 //	policy <name> candidates=N [parameter=number …] [weights=(model,part,…)]
 //	state                                  print each row
-//	set row=I [count=…] [loss=…] [weight=…]
+//	set row=I [count=…] [loss=…] [weight=…] [vote=…]
 //	select [queries=N] [allowed=(…)] [limits=(…)] [context=N]     which candidates are asked in N queries, with what probability
-//	again asked=(…) confidence=X           the second call
-//	feedback asked=(…) [p=(…)] losses=(…) [times=N]
+//	again asked=(…) confidence=X [stated=(…)]           the second call
+//	feedback asked=(…) [p=(…)] losses=(…) [vote=X] [times=N]
 //	combine selected=(…) [weights…] [width=1 known=(…) values=(…) tolerance=X]    input, one answer a line: candidate class [confidence]
 //	shares | gains | weights
 //	join row=I | descend
@@ -44,7 +44,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "set":
 		var row int
 		d.ScanArgs(t, "row", &row)
-		for slot, name := range []string{"count", "loss", "weight"} {
+		for slot, name := range []string{"count", "loss", "weight", "vote"} {
 			if d.HasArg(name) {
 				s.Row(row)[slot] = numbers(t, d, name)[0]
 			}
@@ -58,6 +58,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		q := Query{State: s.State, Allowed: All(s.n), Asked: set(t, d, "asked"), Confidence: numbers(t, d, "confidence")[0], Seed: 1}
 		if d.HasArg("min_confidence") {
 			q.MinConfidence = numbers(t, d, "min_confidence")[0]
+		}
+		if d.HasArg("stated") {
+			q.Stated = set(t, d, "stated")
 		}
 		var out Selection
 		s.p.Select(&q, &out)
@@ -128,6 +131,9 @@ func (s *script) rows() string {
 		fmt.Fprintf(&b, "%d: count %.3f loss %.3f", i, row[0], row[1])
 		if len(row) > 2 {
 			fmt.Fprintf(&b, " log-weight %.3f", row[2])
+			if s.p.Name() == "exp4" {
+				fmt.Fprintf(&b, " vote %+.3f", row[slotVote])
+			}
 		}
 		b.WriteByte('\n')
 	}
@@ -183,6 +189,9 @@ func (s *script) feedback(t *testing.T, d *datadriven.TestData) string {
 	f := Feedback{State: s.State, Selected: set(t, d, "asked"), Losses: numbers(t, d, "losses"), Delta: make([]float64, len(s.V))}
 	if d.HasArg("p") {
 		f.P = numbers(t, d, "p")
+	}
+	if d.HasArg("vote") {
+		f.Vote, f.VoteKnown = numbers(t, d, "vote")[0], true
 	}
 	times := 1
 	d.MaybeScanArgs(t, "times", &times)

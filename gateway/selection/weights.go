@@ -12,7 +12,8 @@ import "math"
 // *sequence* of best experts (Herbster and Warmuth, Tracking the best expert, 1998, and Tracking the best linear
 // predictor, 2001; Bousquet and Warmuth, Tracking a small set of experts by mixing past posteriors, 2002).
 
-// depthOf returns the depth at which k-1 rows together weigh about floor, relative to the best row's weight of 1.
+// depthOf returns the depth at which k-1 rows together weigh about floor, relative to the best row's weight of 1. A floor
+// of 0 is no bound: the depth is infinite.
 func depthOf(k int, floor float64) float64 { return max(math.Log(max(float64(k), 2)/floor), 0) }
 
 // CandidateWeights writes a policy's opinion of each candidate as fractions that sum to 1: its weights if it has any, otherwise
@@ -51,12 +52,20 @@ func bestOf(s State, slot int) float64 {
 	return best
 }
 
-// shares turns lags into weights that sum to 1 over set.
+// shares turns lags into weights that sum to 1 over set. Without a bound on lags, those of a set may all be too long for a
+// float64: they are measured from the shortest.
 func shares(set Set, lag, dst *Vector) {
+	least := math.Inf(1)
+	for t := set; t != 0; t &= t - 1 {
+		least = min(least, lag[t.First()])
+	}
+	if least > maxPlausible {
+		lag, least = &even, 1 // nothing is known about any of them
+	}
 	sum := 0.0
 	for t := set; t != 0; t &= t - 1 {
 		i := t.First()
-		dst[i] = math.Exp(-lag[i])
+		dst[i] = math.Exp(least - lag[i])
 		sum += dst[i]
 	}
 	for t := set; t != 0; t &= t - 1 {
@@ -73,7 +82,7 @@ func lower(lw, best, fall, depth float64) float64 {
 	if !plausible(lw) {
 		return 0 // adding cannot repair a NaN
 	}
-	return -max(min(fall, depth-(best-lw)), 0)
+	return -max(min(fall, depth-(best-lw), maxPlausible), 0)
 }
 
 // joinWeights starts row i at the mean of the others' weights: it is not trusted like the best, and it is tried.
@@ -103,6 +112,6 @@ func descendWeights(global, s State, slot int, depth float64) {
 	var lag Vector
 	lags(global, slot, depth, &lag)
 	for i := range s.Candidates() {
-		s.Row(i)[slot] = 0 - lag[i]/2
+		s.Row(i)[slot] = 0 - min(lag[i], maxPlausible)/2 // a lag is infinite where there is no bound
 	}
 }

@@ -1,0 +1,42 @@
+package learned
+
+import (
+	"math"
+	"strconv"
+	"testing"
+
+	"github.com/xebec-serving/xebec/gateway/internal/state"
+	"github.com/xebec-serving/xebec/gateway/selection"
+)
+
+// TestOlderState: a state in the store may be from before exp4 had a slot for the plain vote. Its rows are read, the vote
+// weighs as much as the best of them, and the next update writes the whole rows.
+func TestOlderState(t *testing.T) {
+	refs := []string{"a@1", "b@1"}
+	p, err := selection.New("exp4", nil, refs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLayout(p, refs)
+	var totals []state.Total
+	for i, ref := range refs {
+		for slot, value := range []float64{100, 10 * float64(i+1), -50 - math.Log(float64(i+1))} {
+			totals = append(totals, state.Total{Name: ref + "/" + strconv.Itoa(slot), Value: value})
+		}
+	}
+	v := make([]float64, l.width())
+	p.Init(l.state(v))
+	if found, complete := l.takeFirst(v, totals); !found || complete {
+		t.Errorf("found %v, complete %v: expected a state that lacks numbers", found, complete)
+	}
+	weights := make([]float64, 2)
+	selection.CandidateWeights(p, l.state(v), weights)
+	// The candidates weigh 1 and 1/2, the vote 1, half of it for each: 1.5 and 1 of 2.5.
+	if math.Abs(weights[0]-0.6) > 1e-9 || math.Abs(weights[1]-0.4) > 1e-9 {
+		t.Errorf("weights %v of %v", weights, v)
+	}
+	led := ledger{total: v, inFlight: make([]float64, len(v))}
+	if fields := l.update(led, true); len(fields) != l.width() {
+		t.Errorf("an update of all rows has %d numbers, expected %d", len(fields), l.width())
+	}
+}
