@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// Backend is a store of learned states and declared objects. [Open] returns one.
+// Backend is a store of learned states, values, declared objects and notes. [Open] returns one.
 type Backend interface {
 	Store
 	Objects
 	Values
+	Notes
 }
 
 // Objects stores declared objects, which are documents that this package does not interpret, and the history of their changes. All objects

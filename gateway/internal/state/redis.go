@@ -343,14 +343,7 @@ func (r *redisStore) Forget(ctx context.Context, function string) error {
 	if function == "" {
 		return errors.New("no function given: expected the function whose state is to be deleted")
 	}
-	err := r.inFormat(ctx, func() error {
-		found, known, err := r.readFormat(ctx)
-		if err == nil && known && found != r.format() {
-			err = r.wrongFormat(found)
-		}
-		return err
-	})
-	if err != nil {
+	if err := r.inFormat(ctx, func() error { return r.checkFormat(ctx) }); err != nil {
 		return err
 	}
 	var cursor uint64

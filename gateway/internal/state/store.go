@@ -35,6 +35,7 @@ type Total struct {
 // Store keeps the states of policies, which are sums of what the writers have added. One goroutine at a time may write, any number may
 // load. Each opened store is a writer of its own whose Seq starts at 1.
 type Store interface {
+	Lister
 	// Merge applies updates, each at most once however often it is sent. It returns the whole state after each update, in the order of the
 	// updates, with totals ordered by name. After an error some updates may have been applied: send the same ones again with the same
 	// Seq. The exception is a [*RefusedError]: all but the refused updates have been applied.
