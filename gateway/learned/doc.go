@@ -82,6 +82,13 @@
 // stored under its name, is kept in memory only. If the conflicting entry is deleted, the next update writes the whole
 // state again.
 //
+// # Export, import and reset
+//
+// [Table.Export] and [Table.Replace] run on the writer's goroutine between its other calls. First everything that is pending is written, so
+// that the store has what memory has. A state in the store is replaced by adding what it differs from the new one: the other gateways follow
+// as they follow any learning, and what they have not sent yet is added to the new state. Contexts that are only in the store are listed and
+// replaced there, without coming into memory.
+//
 // # What it never does
 //
 // It knows nothing about policies or queries, and neither opens nor closes the store. It deletes no context from the
@@ -92,5 +99,5 @@
 //
 // function.go is called by queries, table.go by declarations and metrics. ledger.go and layout.go are the arithmetic,
 // shard.go and arena.go the memory, and states.go joins them. writer.go, reader.go and values.go call the store. report.go
-// describes states for users.
+// describes states for users, edit.go exports and replaces them.
 package learned

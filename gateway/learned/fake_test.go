@@ -278,6 +278,25 @@ func (c *fakeStore) Forget(ctx context.Context, function string) error {
 	return nil
 }
 
+func (c *fakeStore) EachContext(ctx context.Context, function, policy string, do func([]string) error) error {
+	if err := c.wait(ctx); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	var contexts []string
+	for k := range c.states {
+		if k.Function == function && k.Policy == policy && k.Context != "" {
+			contexts = append(contexts, k.Context)
+		}
+	}
+	away := c.away
+	c.mu.Unlock()
+	if away {
+		return errAway
+	}
+	return do(contexts)
+}
+
 func (c *fakeStore) Shared() bool { return c.shared }
 func (c *fakeStore) Name() string { return "the fake store" }
 func (c *fakeStore) Close() error { return nil }

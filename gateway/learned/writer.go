@@ -47,10 +47,12 @@ type readRequest struct {
 
 // writer calls the store. Fields that mu or Table.mu do not guard belong to its goroutine.
 type writer struct {
-	kick  chan struct{}
-	stop  chan struct{}
-	done  chan struct{}
-	close sync.Once
+	kick chan struct{}
+	// errands are what users ask for: see edit.go.
+	errands chan errand
+	stop    chan struct{}
+	done    chan struct{}
+	close   sync.Once
 	// begun: the store of a table of Config.Later has come. reread: every state in memory is to be read again.
 	begun  bool
 	reread atomic.Bool
@@ -79,6 +81,7 @@ type writer struct {
 
 func (w *writer) init() {
 	w.kick, w.stop, w.done = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	w.errands = make(chan errand)
 	w.calls, w.cancel = context.WithCancel(context.Background())
 	w.group, w.readGroup = maxGroup, maxGroup
 	w.minBackoff, w.maxBackoff = minBackoff, maxBackoff
@@ -96,6 +99,8 @@ func (t *Table) run() {
 		select {
 		case <-w.kick:
 		case <-timer.C:
+		case e := <-w.errands:
+			e.done <- e.do()
 		case <-w.stop:
 			return
 		}
