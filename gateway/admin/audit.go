@@ -64,6 +64,9 @@ func (h *handlers) audited(action string, next handler) handler {
 		}
 		changes, _ := value.(api.Changes)
 		outcomes := make([]string, len(changes.Changes))
+		if learned, ok := value.(api.LearnedChange); ok {
+			outcomes = append(outcomes, fmt.Sprintf("%d states replaced", learned.States))
+		}
 		for i, ch := range changes.Changes {
 			outcomes[i] = objectName(ch.Kind, ch.Name, ch.Version) + " " + string(ch.Action)
 		}

@@ -11,6 +11,7 @@ import (
 // client gets the code and message of an [api.Error]. Any other error is answered as internal, with its text, because
 // only operators reach this port.
 type Control interface {
+	Learning
 	// Apply declares everything in the set, or nothing. Each spec has its defaults and is valid on its own; Apply
 	// checks references between them. It returns one change for each object, models first, in the order of the set.
 	// With dryRun it changes nothing and returns what would change.

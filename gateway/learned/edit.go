@@ -547,3 +547,35 @@ func (f *Function) setValue(s Saved) {
 		e.flags &^= followsGlobal
 	}
 }
+
+// Learning returns a declared function if its policy learns, otherwise nil.
+func (t *Table) Learning(function string) *Function {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f := t.functions[function]; f != nil && f.learns {
+		return f
+	}
+	return nil
+}
+
+// LearningFunctions returns the names of the functions whose policies learn, in no order.
+func (t *Table) LearningFunctions() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var names []string
+	for name, f := range t.functions {
+		if f.learns {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Fits returns the error that Replace would return before it changes anything.
+func (t *Table) Fits(function string, e Edit) error {
+	f, err := t.current(function)
+	if err != nil {
+		return err
+	}
+	return f.fits(e)
+}

@@ -45,7 +45,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	if s.snapshots != nil && s.snapshots.Root() != "" {
 		options.Uploads = uploads{s.snapshots}
 	}
-	admin.Register(h, control{s.declared, s.status, s.host}, options)
+	admin.Register(h, control{s.declared, s.status, s.learning, s.host}, options)
 	scrape := obs.NewScrape(s.status.Read)
 	h.GET("/metrics", options.Public(func(_ context.Context, c *app.RequestContext) {
 		body, contentType, err := scrape.Render()

@@ -7,6 +7,7 @@ import (
 	"github.com/xebec-serving/xebec/api/manifest"
 	"github.com/xebec-serving/xebec/gateway/control/declarations"
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
+	"github.com/xebec-serving/xebec/gateway/control/learning"
 	"github.com/xebec-serving/xebec/gateway/control/status"
 	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/dialect/native"
@@ -17,6 +18,7 @@ import (
 type control struct {
 	*declarations.Declarations
 	*status.Reader
+	*learning.Learning
 	host *deployment.Host
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/control/declarations"
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
 	"github.com/xebec-serving/xebec/gateway/control/functions"
+	"github.com/xebec-serving/xebec/gateway/control/learning"
 	"github.com/xebec-serving/xebec/gateway/control/status"
 	"github.com/xebec-serving/xebec/gateway/control/versions"
 	"github.com/xebec-serving/xebec/gateway/http"
@@ -68,6 +69,7 @@ type Server struct {
 	catalog    *versions.Catalog
 	functions  *functions.Functions
 	declared   *declarations.Declarations
+	learning   *learning.Learning
 	status     *status.Reader
 	repository *repository // status, as clients of the function and gRPC ports see it
 
@@ -170,6 +172,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	s.inBackground(func() { s.bodies.Run(s.life, afterBodies) })
 	s.declared.Run(s.life, s.inBackground)
 	s.inBackground(func() { s.capacity.Run(s.life) })
+	s.inBackground(func() { s.learning.Run(s.life) })
 	s.inBackground(func() { s.collectSnapshots(s.life) })
 	if s.before != nil {
 		if err := s.takeOver(ctx); err != nil {
@@ -299,6 +302,7 @@ func (s *Server) makeControl(workDir string, stores []declarations.Store) {
 			}
 		},
 	})
+	s.learning = learning.New(s.learningConfig())
 	s.status = status.New(status.Config{
 		Catalog: s.catalog, Functions: s.functions, Declarations: s.declared, Capacity: s.capacity, Path: s.path, Cache: s.cache,
 		Learned: s.learned, Clock: s.clock, Epoch: s.epoch, Inferences: s.inferences, Store: s.store, CacheBytes: cfg.CacheBytes,

@@ -21,7 +21,7 @@ import (
 const (
 	// adminTimeout bounds calls to the admin port, which answers from memory.
 	adminTimeout = 30 * time.Second
-	// filesTimeout bounds calls for which the gateway reads and copies the files of models.
+	// filesTimeout bounds calls for which the gateway reads and copies the files of models, or all states of a store.
 	filesTimeout = 15 * time.Minute
 	// dialTimeout is far more than a reachable machine needs.
 	dialTimeout = 5 * time.Second
@@ -99,7 +99,7 @@ func (c *cli) getList(ctx context.Context, path string, into any) error {
 // call sends a request to the admin port and decodes the answer; with a *[]byte, into gets the answer undecoded.
 func (c *cli) call(ctx context.Context, method, path, contentType string, body []byte, into any, more ...header) error {
 	within := adminTimeout
-	for _, files := range []string{"/v1/apply", "/v1/deploy", "/v1/uploads"} {
+	for _, files := range []string{"/v1/apply", "/v1/deploy", "/v1/uploads", "/v1/learned"} {
 		if strings.HasPrefix(path, files) {
 			within = filesTimeout
 		}

@@ -101,6 +101,9 @@ func commandPage(t *testing.T) string {
 			continue
 		}
 		describeCommand(b, cmd)
+		for _, sub := range cmd.Commands() {
+			describeCommand(b, sub)
+		}
 	}
 	b.WriteString("\n## xebec completion\n\n`xebec completion bash`, `fish`, `powershell` or `zsh` prints a script for shell completion.\n")
 	return b.String()

@@ -114,7 +114,7 @@ Start a gateway with "xebec serve", then declare a model with "xebec deploy DIR"
 	root.PersistentFlags().StringVar(&c.clientKey, "client-key", c.env("XEBEC_CLIENT_KEY", ""), "the key of --client-cert, PEM (XEBEC_CLIENT_KEY)")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(c.serveCommand(), c.initCommand(), c.applyCommand(), c.diffCommand(), c.deployCommand(), c.waitCommand(), c.invokeCommand(), c.feedbackCommand(), c.getCommand(), c.describeCommand(),
-		c.deleteCommand(), c.logsCommand(), c.trafficCommand(), c.promoteCommand(), c.rollbackCommand(), c.historyCommand(), c.exportCommand(),
+		c.deleteCommand(), c.logsCommand(), c.trafficCommand(), c.promoteCommand(), c.rollbackCommand(), c.historyCommand(), c.exportCommand(), c.learnCommand(),
 		c.devCommand(), c.tryCommand(), c.profileCommand(), c.topCommand(), c.replayCommand(), c.scaleCommand(), c.tableCommand(), c.planCommand(), c.upgradeCommand(), c.versionCommand())
 	root.InitDefaultCompletionCmd()
 	return root

@@ -326,10 +326,10 @@ func (f *fileStore) Forget(ctx context.Context, function string) error {
 	return f.guard(func() error {
 		return f.updateHeld(func(tx *bolt.Tx) error {
 			err := tx.Bucket(policyBucket).DeleteBucket([]byte(function))
-			if errors.Is(err, bolterrors.ErrBucketNotFound) {
-				return nil
+			if err != nil && !errors.Is(err, bolterrors.ErrBucketNotFound) {
+				return err
 			}
-			return err
+			return dropNotes(tx, SeriesOf(function))
 		})
 	})
 }

@@ -31,6 +31,9 @@ type Notes interface {
 	DropNotes(ctx context.Context, series string) error
 }
 
+// SeriesOf is the series of a function's own notes, which [Store.Forget] deletes with the function's states.
+func SeriesOf(function string) string { return "function/" + function }
+
 // Limits of notes.
 const (
 	// MaxNotes bounds a series.
@@ -158,13 +161,17 @@ func (f *fileStore) DropNotes(ctx context.Context, series string) error {
 	}
 	return f.guard(func() error {
 		return f.updateHeld(func(tx *bolt.Tx) error {
-			all := tx.Bucket(notesBucket)
-			if all == nil || all.Bucket([]byte(series)) == nil {
-				return nil
-			}
-			return all.DeleteBucket([]byte(series))
+			return dropNotes(tx, series)
 		})
 	})
+}
+
+func dropNotes(tx *bolt.Tx, series string) error {
+	all := tx.Bucket(notesBucket)
+	if all == nil || all.Bucket([]byte(series)) == nil {
+		return nil
+	}
+	return all.DeleteBucket([]byte(series))
 }
 
 func notesKey(series string) string { return notesPrefix + escape(series) }
@@ -223,14 +230,18 @@ func (r *redisStore) ReadNotes(ctx context.Context, series string) ([]Note, erro
 	return notes, nil
 }
 
-func (r *redisStore) DropNotes(ctx context.Context, series string) error {
-	if err := checkSeries(series); err != nil {
-		return err
-	}
+func (r *redisStore) dropNotes(ctx context.Context, series string) error {
 	if err := r.client.Unlink(ctx, notesKey(series)).Err(); err != nil {
 		return r.explain(err)
 	}
 	return nil
+}
+
+func (r *redisStore) DropNotes(ctx context.Context, series string) error {
+	if err := checkSeries(series); err != nil {
+		return err
+	}
+	return r.dropNotes(ctx, series)
 }
 
 // PutNotes implements Notes. It needs the file.

@@ -49,6 +49,13 @@ func TestNotes(t *testing.T) {
 		}
 		want("a")
 		want("a:b*", Note{"2", []byte("\x00other")})
+		put(SeriesOf("f"), 10, Note{"1", []byte("one")})
+		put(SeriesOf("g"), 10, Note{"1", []byte("one")})
+		if err := s.Forget(short(t), "f"); err != nil {
+			t.Fatal(err)
+		}
+		want(SeriesOf("f"))
+		want(SeriesOf("g"), Note{"1", []byte("one")})
 		if c, err := s.Changes(short(t), 0); err != nil || c.Revision != 0 || len(c.Objects) != 0 {
 			t.Fatalf("notes are not objects: %+v, %v", c, err)
 		}

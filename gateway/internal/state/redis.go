@@ -346,6 +346,9 @@ func (r *redisStore) Forget(ctx context.Context, function string) error {
 	if err := r.inFormat(ctx, func() error { return r.checkFormat(ctx) }); err != nil {
 		return err
 	}
+	if err := r.dropNotes(ctx, SeriesOf(function)); err != nil {
+		return err
+	}
 	var cursor uint64
 	for {
 		keys, next, err := r.client.Scan(ctx, cursor, functionPrefix(function)+"*", redisScan).Result()

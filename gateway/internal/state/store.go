@@ -43,7 +43,7 @@ type Store interface {
 	// Load reads states in the order of the keys, with totals ordered by name. A missing state is empty. With a [*RefusedError] all but the
 	// refused states have been read.
 	Load(ctx context.Context, keys []Key) ([][]Total, error)
-	// Forget deletes every state of a function. Updates merged meanwhile may survive.
+	// Forget deletes every state of a function, and its notes ([SeriesOf]). Updates merged meanwhile may survive.
 	Forget(ctx context.Context, function string) error
 	// Shared reports whether other gateways may write to the same store.
 	Shared() bool
