@@ -19,6 +19,13 @@
 // returned, so it notices lost commits even after others have made as many new ones. The caller decides whether to trust such a server:
 // its revision is lower than before, unless others have caught up.
 //
+// # Notes
+//
+// [Notes] are small documents in series that the gateway can do without, such as samples of what was learned. They are no objects: they have no
+// revision, so writing one never makes a declaration stale, and the later of two writers wins. A file has them in the bucket "notes", which is made
+// with the first one; Redis has a hash for each series, xebec:notes:SERIES. They are not part of the formats below: a program that does not know
+// them leaves them alone.
+//
 // # Guarantees for learned states
 //
 // A [Store] keeps a set of named numbers for each function, policy and context. Each number is the sum of what its writers have added. The
