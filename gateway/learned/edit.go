@@ -52,6 +52,8 @@ var (
 	ErrNoFunction = errors.New("the function is not declared, or its policy does not learn")
 	ErrNoContext  = errors.New("nothing was learned about the context alone: it follows the function as a whole")
 	ErrTooMany    = errors.New("there are too many contexts")
+	// ErrHasValue: see [selection.Valuer].
+	ErrHasValue = errors.New("keeps a value of its own beside the states of its candidates, which is neither exported, imported nor reset")
 	// ErrNotFitting is wrapped by the error of an Edit whose states do not fit the function's policy or candidates.
 	ErrNotFitting = errors.New("does not fit")
 	// ErrNotWritten says that the store could not be asked. Some of the states may have changed.
@@ -106,13 +108,16 @@ func (t *Table) Replace(ctx context.Context, function string, e Edit) (n int, er
 	return n, err
 }
 
-// current returns a function that learns.
-func (t *Table) current(function string) (*Function, error) {
+// editable returns a function that learns, and whose states are all that it learns.
+func (t *Table) editable(function string) (*Function, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.functions[function]
 	if f == nil || !f.learns {
 		return nil, ErrNoFunction
+	}
+	if _, ok := f.policy.(selection.Valuer); ok {
+		return nil, fmt.Errorf("the policy %s %w", f.policy.Name(), ErrHasValue)
 	}
 	if t.forgetPending(f.states.lineage) {
 		return nil, fmt.Errorf("%w: an earlier function of this name is still to be deleted from %s", ErrNotWritten, t.store.Name())
@@ -148,14 +153,14 @@ func (t *Table) export(ctx context.Context, function string, which Which) (*Expo
 	if err := t.settle(); err != nil {
 		return nil, err
 	}
-	f, err := t.current(function)
+	f, err := t.editable(function)
 	if err != nil {
 		return nil, err
 	}
 	l := f.states.layout
 	out := &Export{Policy: f.policy.Name(), Candidates: slices.Clone(l.refs), Slots: l.slots}
 	if which.Context == "" || which.All {
-		out.States = append(out.States, Saved{Rows: rowsOf(l.state(f.states.globalValue()))})
+		out.States = append(out.States, Saved{Rows: savedRows(l.state(f.states.globalValue()))})
 	}
 	switch {
 	case which.All:
@@ -191,7 +196,7 @@ func (st *states) globalValue() []float64 {
 	return slices.Clone(st.global.value)
 }
 
-func rowsOf(s selection.State) [][]float64 {
+func savedRows(s selection.State) [][]float64 {
 	rows := make([][]float64, s.Candidates())
 	for i := range rows {
 		rows[i] = slices.Clone(s.Row(i))
@@ -250,7 +255,7 @@ func (t *Table) saved(f *Function, contexts []string) ([]Saved, error) {
 	if t.store == nil {
 		for _, c := range contexts {
 			if v := f.states.ownValue(c); v != nil {
-				out = append(out, Saved{c, rowsOf(l.state(v))})
+				out = append(out, Saved{c, savedRows(l.state(v))})
 			}
 		}
 		return out, nil
@@ -264,7 +269,7 @@ func (t *Table) saved(f *Function, contexts []string) ([]Saved, error) {
 		v := make([]float64, l.width())
 		f.policy.InitContext(l.state(global), l.state(v))
 		if found, _ := l.takeFirst(v, answers[i]); found {
-			out = append(out, Saved{c, rowsOf(l.state(v))})
+			out = append(out, Saved{c, savedRows(l.state(v))})
 		}
 	}
 	return out, nil
@@ -308,7 +313,7 @@ func edited(refused []state.Refusal, err error) error {
 }
 
 func (t *Table) replace(ctx context.Context, function string, e Edit) (int, error) {
-	f, err := t.current(function)
+	f, err := t.editable(function)
 	if err != nil {
 		return 0, err
 	}
@@ -573,7 +578,7 @@ func (t *Table) LearningFunctions() []string {
 
 // Fits returns the error that Replace would return before it changes anything.
 func (t *Table) Fits(function string, e Edit) error {
-	f, err := t.current(function)
+	f, err := t.editable(function)
 	if err != nil {
 		return err
 	}

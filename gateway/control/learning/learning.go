@@ -214,7 +214,7 @@ func explain(function, context string, err error) error {
 		return api.Errorf(api.InvalidArgument, "%w", err)
 	case errors.Is(err, learned.ErrNoContext):
 		return api.Errorf(api.NotFound, "function %s, context %q: %w", function, context, err)
-	case errors.Is(err, learned.ErrNoFunction):
+	case errors.Is(err, learned.ErrNoFunction), errors.Is(err, learned.ErrHasValue):
 		return api.Errorf(api.Conflict, "function %s: %w", function, err)
 	case errors.Is(err, learned.ErrTooMany):
 		return api.Errorf(api.Conflict, "function %s: %w: an export has at most %d states; export the global state or single contexts, or back up the store", function, err, maxExported)
