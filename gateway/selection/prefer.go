@@ -12,7 +12,7 @@ func init() {
 const preferGain = 0.9
 
 // prefer trusts the order of the declaration: the first candidate is the best, and the others replace it when the plan
-// has no room for it.
+// has no room for it. Package functions tells the plan what is known of their accuracy instead.
 type prefer struct {
 	SingleCandidate
 	named

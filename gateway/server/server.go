@@ -173,6 +173,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	s.declared.Run(s.life, s.inBackground)
 	s.inBackground(func() { s.capacity.Run(s.life) })
 	s.inBackground(func() { s.learning.Run(s.life) })
+	s.inBackground(func() { s.functions.Run(s.life, s.catalog) })
 	s.inBackground(func() { s.collectSnapshots(s.life) })
 	if s.before != nil {
 		if err := s.takeOver(ctx); err != nil {

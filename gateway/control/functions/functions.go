@@ -3,6 +3,7 @@ package functions
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
@@ -55,6 +56,7 @@ type function struct {
 	declared []string // the candidates that losses and averages are of
 	losses   []obs.Loss
 	averages *query.Averages // nil: outputs are labels
+	worth    *worth          // nil: the policy is not prefer
 	shadows  map[string]*shadow
 }
 
@@ -153,7 +155,12 @@ func (fs *Functions) learn(f *function) error {
 	}
 	f.lanes = nil // the candidates may have changed
 	if !slices.Equal(f.declared, f.spec.Models) {
-		f.declared, f.losses, f.averages = f.spec.Models, make([]obs.Loss, len(f.spec.Models)), nil
+		f.declared, f.losses, f.averages, f.worth = f.spec.Models, make([]obs.Loss, len(f.spec.Models)), nil, nil
+	}
+	if f.spec.Policy.Name != api.PolicyPrefer {
+		f.worth = nil
+	} else if f.worth == nil || len(f.worth.all) != len(f.spec.Models) {
+		f.worth = newWorth(len(f.spec.Models))
 	}
 	if f.learning == nil {
 		f.learning = new(obs.Learning)
@@ -234,9 +241,16 @@ func (f *function) lossOf(sig api.Signature) (loss selection.Loss, averages *que
 	return loss, averages
 }
 
-// gains tells the planner what the function has learned of its candidates: under overload the least useful goes first. Nil: the
-// plan chooses the candidate.
+// gains tells the planner what the function has learned of its candidates: under overload the least useful goes first. Nil: there
+// is only one.
 func (f *function) gains() func([]float64) {
+	if w, losses := f.worth, f.losses; w != nil {
+		return func(gains []float64) {
+			if len(gains) == len(losses) {
+				w.write(losses, time.Now(), gains)
+			}
+		}
+	}
 	if !f.selects() {
 		return nil
 	}

@@ -70,6 +70,9 @@ func (fs *Functions) publish(s *versions.State, f *function) (*query.Function, *
 		if first == nil {
 			first = v
 		}
+		if i := len(fn.Candidates); f.worth != nil {
+			f.worth.of(i, v.ID(), &f.losses[i])
+		}
 		c := query.Candidate{Model: v.Model(), Queue: f.queue(v)}
 		if !strings.Contains(ref, "@") { // a reference to a version gets that version
 			f.addRules(fn, &c, s.Family(v.ID().Name))

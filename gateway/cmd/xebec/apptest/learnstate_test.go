@@ -112,8 +112,8 @@ func TestLearnedIsReset(t *testing.T) {
 	dir := newDir(t)
 	g := serve(t, "--data-dir", dir)
 	g.apply(rightAndWrong())
-	g.teach("f", 1, 40, "", itself)
 	g.teach("f", 1, 6, `,"context":"ann"`, zero)
+	g.teach("f", 1, 12, "", itself) // from then on the other model is right, but not for Ann
 	g.must("learn", "reset", "f", "--context", "ann")
 	global := g.learned("f").Candidates
 	g.await("Ann to be as everybody", func(ctx context.Context) (bool, string) {
@@ -209,4 +209,40 @@ func TestLearnedNeedsTheToken(t *testing.T) {
 		t.Errorf("with the token: %+v", r)
 	}
 	g.audit("ann", "reset learned", "Function f, what it has learned in all contexts", "not_found")
+}
+
+// With `prefer`, the planner values candidates by their labels once there are enough of both: here the one that is declared last is right. The budget
+// lets both answer.
+func TestPreferIsValuedByLabels(t *testing.T) {
+	t.Parallel()
+	g := serve(t)
+	g.apply(number("wrong", "noop", "cost: 1"), number("right", "echo"), function("f", "wrong, right", "policy: prefer", "budget: 5", "slo: 10s"))
+	n := 0
+	g.await("the right model is worth most", func(ctx context.Context) (bool, string) {
+		for range 20 {
+			n++
+			if a, err := g.tryAsk(ctx, "f", n, ""); err == nil && a.predicted() {
+				g.tell("f", `{"query_id":%d,"label":%d}`, *a.QueryID, n)
+			}
+		}
+		status, body := g.fetch(ctx, "http://"+g.admin+"/v1/describe/scheduler")
+		var s api.SchedulerStatus
+		if err := json.Unmarshal([]byte(body), &s); err != nil {
+			return false, fmt.Sprint(status, err)
+		}
+		gains := map[string]float64{}
+		for _, f := range s.Functions {
+			for _, c := range f.Candidates {
+				gains[c.Model] = c.Gain
+			}
+		}
+		labels := map[string]float64{}
+		for _, c := range g.learned("f").Candidates {
+			labels[c.Model] = c.Count
+		}
+		if (labels["wrong@1"] < 50 || labels["right@1"] < 50) && gains["wrong@1"] != 0 && (gains["wrong@1"] != 1 || gains["right@1"] != 0.9) {
+			t.Fatalf("with %v labels the gains are %v: want those of the order", labels, gains)
+		}
+		return gains["right@1"] == 1 && gains["wrong@1"] == 0.1, fmt.Sprintf("gains %v, labels %v", gains, labels)
+	})
 }
