@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/xebec-serving/xebec/gateway/internal/state"
 	"github.com/xebec-serving/xebec/gateway/selection"
@@ -63,6 +64,9 @@ var (
 // maxEdited is the number of states that one call to the store replaces.
 const maxEdited = 256
 
+// errandWithin bounds how long Export and Replace wait until they begin: longer than a call to the store takes.
+const errandWithin = 2 * callTimeout //xebec:limit wait of `xebec learn` for other work with the store
+
 // errand is work of Export or Replace, which the writer's goroutine does between its own calls to the store.
 type errand struct {
 	do   func() error
@@ -75,12 +79,16 @@ func (t *Table) errandOf(ctx context.Context, do func() error) error {
 		return do()
 	}
 	e := errand{do, make(chan error, 1)}
+	late := time.NewTimer(errandWithin)
+	defer late.Stop()
 	select {
 	case t.writer.errands <- e:
 	case <-t.writer.done:
 		return fmt.Errorf("%w: the gateway stops", ErrNotWritten)
+	case <-late.C:
+		return fmt.Errorf("%w: %s is busy, or is still with another process", ErrNotWritten, t.store.Name())
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %s is busy, or is still with another process: %w", ErrNotWritten, t.store.Name(), ctx.Err())
+		return fmt.Errorf("%w: given up by the caller: %w", ErrNotWritten, ctx.Err())
 	}
 	// What has begun is finished, so that the caller learns what became of it. Each call to the store ends in time.
 	return <-e.done

@@ -169,6 +169,10 @@ func TestEditsThatDoNotFit(t *testing.T) {
 	if _, err := table.replace(context.Background(), "g", Edit{}); !errors.Is(err, ErrNoFunction) {
 		t.Errorf("an unknown function: %v", err)
 	}
+	table.Declare("valued", journal{}, []string{"a"})
+	if _, err := table.export(context.Background(), "valued", Which{}); !errors.Is(err, ErrHasValue) {
+		t.Errorf("a policy with a value of its own: %v", err)
+	}
 	table.Declare("fixed", tally{silent: true}, []string{"a"})
 	if _, err := table.export(context.Background(), "fixed", Which{}); !errors.Is(err, ErrNoFunction) {
 		t.Errorf("a policy that does not learn: %v", err)
@@ -216,5 +220,16 @@ func TestEditsLive(t *testing.T) {
 	closeTable(t, table)
 	if _, err := table.Export(context.Background(), "f", Which{}); !errors.Is(err, ErrNotWritten) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// A table whose store is with another process refuses in time, and does not wait for ever.
+func TestEditBeforeTheStoreIsThere(t *testing.T) {
+	table := New(Config{Store: newFakeServer().connect(), Later: true})
+	table.Declare("f", tally{}, []string{"a"})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := table.Replace(ctx, "f", Edit{States: []Saved{{}}}); !errors.Is(err, ErrNotWritten) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
 	}
 }
