@@ -11,6 +11,7 @@
 //	xebec traffic MODEL      divide a model's queries between its versions
 //	xebec promote, rollback  make a version serve, or an older one again
 //	xebec history, export    who changed what and when; everything that is declared
+//	xebec learn              export, import, reset and history of what a function has learned
 //	xebec invoke FUNCTION    call a function
 //	xebec feedback FUNCTION  say how good its predictions were
 //	xebec scale MODEL        change the bounds of a model's replicas
