@@ -11,6 +11,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 )
 
 const (
@@ -65,7 +66,7 @@ func (h *handlers) audited(action string, next handler) handler {
 		changes, _ := value.(api.Changes)
 		outcomes := make([]string, len(changes.Changes))
 		if learned, ok := value.(api.LearnedChange); ok {
-			outcomes = append(outcomes, fmt.Sprintf("%d states replaced", learned.States))
+			outcomes = append(outcomes, numerals.Count(learned.States, "state")+" replaced")
 		}
 		for i, ch := range changes.Changes {
 			outcomes[i] = objectName(ch.Kind, ch.Name, ch.Version) + " " + string(ch.Action)

@@ -108,7 +108,7 @@ func TestAudit(t *testing.T) {
 		{"PUT", "/v1/learned/digits?dry_run", learnedBody, asJSON, nil, ""},
 		{"PUT", "/v1/learned/digits", learnedBody, asJSON, nil, "info audit changed user=ann@laptop address=0.0.0.0 action=import learned what=[Function digits, what it has learned in all contexts] outcome=ok changes=[2 states replaced]"},
 		{"PUT", "/v1/learned/digits", learnedBody, asJSON, api.Errorf(api.InvalidArgument, "it does not fit"), "warn audit refused or failed user=ann@laptop address=0.0.0.0 action=import learned what=[Function digits, what it has learned in all contexts] outcome=invalid_argument"},
-		{"DELETE", "/v1/learned/digits?context=user%2017", "", asJSON, nil, `action=reset learned what=[Function digits, what it has learned in context "user 17"] outcome=ok changes=[1 states replaced]`},
+		{"DELETE", "/v1/learned/digits?context=user%2017", "", asJSON, nil, `action=reset learned what=[Function digits, what it has learned in context "user 17"] outcome=ok changes=[1 state replaced]`},
 		{"POST", "/v1/models/m/promote", `{"version": "4"}`, asJSON, nil, "action=promote what=[Model m@4] outcome=ok changes=[Traffic m@4 updated]"},
 		{"POST", "/v1/models/m/rollback", `{"reason": "wrong sevens"}`, asJSON, nil, "action=rollback what=[Model m: wrong sevens] outcome=ok"},
 	} {

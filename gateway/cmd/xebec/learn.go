@@ -203,6 +203,9 @@ func (c *cli) learnImport(ctx context.Context, function, file, format string, dr
 	if err := c.call(ctx, http.MethodPut, path, "application/json", data, &change); err != nil {
 		return err
 	}
+	if file == "-" {
+		file = "stdin"
+	}
 	return c.learnedChange(format, "replaced by "+file, &change)
 }
 
