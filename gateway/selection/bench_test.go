@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"testing"
+
+	"github.com/xebec-serving/xebec/api"
 )
 
 // cycle is one query and its feedback, with reused memory as in the gateway.
@@ -15,6 +17,7 @@ type cycle struct {
 	f          Feedback
 	r          random
 	unanswered int
+	composed   []api.Value
 }
 
 func newCycle(t testing.TB, name string, candidates, width int) *cycle {
@@ -33,7 +36,39 @@ func newCycle(t testing.TB, name string, candidates, width int) *cycle {
 			b.f.Losses[i] = math.NaN()
 		}
 	}
+	b.show(NeedsOf(p))
 	return b
+}
+
+// show gives the policy what it needs: 64 floats, and labels, or lists of ten ids for rank-fusion.
+func (b *cycle) show(needs Needs) {
+	if needs.Inputs {
+		b.q.Inputs = Tensors{[]api.TensorSpec{{DType: api.Float32, Shape: []int64{64}}}, []api.Value{api.Numbers(make([]float32, 64)...)}}
+		b.c.Inputs, b.f.Inputs = b.q.Inputs, b.q.Inputs
+	}
+	output := func(class int64) Tensors { return Tensors{labelOut, []api.Value{api.Numbers(class)}} }
+	if b.p.Name() == "rank-fusion" {
+		specs := []api.TensorSpec{{DType: api.Int32, Shape: []int64{-1}}}
+		output = func(class int64) Tensors {
+			ids := make([]int32, 10)
+			for i := range ids {
+				ids[i] = int32(class) + int32(i)
+			}
+			v := api.Numbers(ids...)
+			v.Dims = []int64{10}
+			return Tensors{specs, []api.Value{v}}
+		}
+	}
+	if needs.Predictions {
+		for _, a := range b.c.Answers {
+			b.c.Predictions = append(b.c.Predictions, Prediction{Candidate: a.Candidate, Outputs: output(int64(a.Class)), Confidence: a.Confidence})
+		}
+		b.f.Predictions = b.c.Predictions
+		b.composed = make([]api.Value, 2)
+	}
+	if needs.Labels {
+		b.f.Label = output(1)
+	}
 }
 
 func (b *cycle) selectOnce() {
@@ -44,7 +79,11 @@ func (b *cycle) selectOnce() {
 	}
 }
 
-func (b *cycle) combineOnce() { b.p.Combine(&b.c) }
+func (b *cycle) combineOnce() {
+	b.c.Output = b.composed[:0]
+	b.p.Combine(&b.c)
+	b.composed = b.c.Output
+}
 
 func (b *cycle) observeOnce() {
 	clear(b.f.Delta)

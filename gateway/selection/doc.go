@@ -36,6 +36,13 @@
 //	epsilon-greedy  asks the candidate with the lowest mean loss, and sometimes a random one
 //	ucb1            asks the candidate with the lowest confidence bound on its loss
 //	thompson        asks each candidate with the probability that it is the best
+//	linucb          asks the candidate that a linear model of the input predicts to be the best
+//	stacking        asks all candidates and combines their answers by a regression that is trained on labels
+//	rank-fusion     asks all candidates and makes one ranked list of theirs
+//
+// The last three see more than losses. A policy says what it needs of a query (see [Needs]): its inputs, the predictions
+// themselves, the label. The caller shows views of these to policies that ask, and prepares nothing for the others. A
+// policy whose knowledge is not a sum of numbers is a [Valuer], which also has a [Value] of its own.
 //
 // Exp3's update is the paper's, s ← s·exp(−η·L/p), applied to the log-weight. For example, of three models at s = 1 the
 // first is asked, with p = 1/3, and is wrong. With η = 0.1 its log-weight falls by 0.1·1/(1/3) = 0.3 and its
@@ -67,15 +74,15 @@
 //
 // # Answers and confidence
 //
-// All policies combine answers with [Vote]. Confidence is the weight of the candidates whose own prediction agrees with
+// All policies but stacking and rank-fusion combine answers with [Vote]. Confidence is the weight of the candidates whose own prediction agrees with
 // the answer, divided by the weight of all candidates that were asked. A late candidate agrees with nothing, so
 // stragglers cost confidence, not time (section 5.2.2). In a numeric ensemble the running average stands in for a late
 // candidate's prediction. A model's own confidence scales its vote.
 //
 // # What it never does, and its limits
 //
-// The package keeps nothing between calls, reads no clock, never looks at the content of models, labels or queries, and
-// allocates nothing after [New]. It does not decide which models the plan leaves out: it reports what it would ask
+// The package keeps nothing between calls, reads no clock, shows the content of queries only to policies that need it,
+// and allocates nothing after [New] but the values of Valuers. It does not decide which models the plan leaves out: it reports what it would ask
 // (Shares) and what each answer is worth (Gains), and respects Allowed and Limits. A function has at most 64
 // candidates, because a set of candidates is one machine word.
 //

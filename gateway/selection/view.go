@@ -93,6 +93,19 @@ type Prediction struct {
 	LatencyNanos int64
 }
 
+// AddOutputs appends n empty values to Output. They use the memory of earlier answers again.
+func (c *Combination) AddOutputs(n int) {
+	for range n {
+		if at := len(c.Output); at < cap(c.Output) {
+			c.Output = c.Output[:at+1]
+			v := &c.Output[at]
+			v.Data, v.Dims = v.Data[:0], v.Dims[:0]
+		} else {
+			c.Output = append(c.Output, api.Value{})
+		}
+	}
+}
+
 // Judged returns the output that labels are about. With several outputs and none that labels are about (output < 0) it
 // is the first one.
 func (p *Prediction) Judged(output int) (_ Tensor, ok bool) {
