@@ -87,15 +87,15 @@ func (v *value) retire() {
 func (v *value) adopt(old *value) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
-	v.now.Adopt(old.now, rowsOf(v.refs, old.refs))
+	v.now.Adopt(old.now, takenFrom(v.refs, old.refs))
 	v.learns, v.loaded, v.base, v.revision, v.fence, v.flight = old.learns, old.loaded, old.base, old.revision, old.fence, old.flight
 	v.dirty = true
 	v.used.Store(true)
 	old.moved = true
 }
 
-// rowsOf returns, for each ref, the index of what it takes over in before, or -1.
-func rowsOf(refs, before []string) []int {
+// takenFrom returns, for each ref, the index of what it takes over in before, or -1.
+func takenFrom(refs, before []string) []int {
 	rows := make([]int, len(refs))
 	for i, o := range origins(refs, before) {
 		rows[i] = o.row
@@ -165,7 +165,7 @@ func (v *value) decode(data []byte) (selection.Value, error) {
 		return stored, nil
 	}
 	fresh := v.policy.NewValue(len(v.refs))
-	fresh.Adopt(stored, rowsOf(v.refs, refs))
+	fresh.Adopt(stored, takenFrom(v.refs, refs))
 	return fresh, nil
 }
 

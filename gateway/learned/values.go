@@ -74,8 +74,8 @@ func (t *Table) noteValues(err error, now time.Time) {
 	}
 }
 
-// current returns the value of a lineage, or nil if it is gone or must not be touched yet.
-func (t *Table) current(lin *lineage) *value {
+// valueOf returns the value of a lineage, or nil if it is gone or must not be touched yet.
+func (t *Table) valueOf(lin *lineage) *value {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if lin.now == nil || t.forgetPending(lin) {
@@ -86,7 +86,7 @@ func (t *Table) current(lin *lineage) *value {
 
 // syncValue takes or renews the lease, reads what others have written, and saves what was learned here.
 func (t *Table) syncValue(lin *lineage) error {
-	v := t.current(lin)
+	v := t.valueOf(lin)
 	if v == nil {
 		return nil
 	}
@@ -246,7 +246,7 @@ func (t *Table) closeValues() error {
 		return fmt.Errorf("the values of policies: %w", err)
 	}
 	for _, lin := range t.writer.valued {
-		v := t.current(lin)
+		v := t.valueOf(lin)
 		if v == nil || v.merges || v.refused {
 			continue
 		}
@@ -264,7 +264,7 @@ func (t *Table) closeValues() error {
 // unsaved is how many values have changes that the store has not confirmed.
 func (t *Table) unsaved() (n int) {
 	for _, lin := range t.writer.valued {
-		if v := t.current(lin); v != nil && !v.refused {
+		if v := t.valueOf(lin); v != nil && !v.refused {
 			v.mu.RLock()
 			if v.dirty && v.learns || v.flight != nil {
 				n++
