@@ -24,6 +24,9 @@ type Config struct {
 	Environ []string
 	// Once lets a replica that ends by itself be gone for its supervisor, too.
 	Once bool
+	// Python returns the interpreter of the launch's environment, which it builds if necessary; empty: it needs none. Restart ends its context. Nil:
+	// launches run as they are.
+	Python func(ctx context.Context, l containers.Launch) (string, error)
 	// Say tells the author what the runtime does. It may be called by several goroutines.
 	Say func(format string, args ...any)
 }
@@ -37,6 +40,7 @@ type Runtime struct {
 
 	mu      sync.Mutex
 	current *instance
+	again   context.CancelFunc // has the environment of the launch that begins looked at again; nil: none begins
 	closing bool
 	ended   chan containers.Exit // of the first replica that ended by itself
 }
@@ -67,7 +71,7 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 		before.release()
 		<-before.gone
 	}
-	p, err := r.begin(ctx, l)
+	p, err := r.prepared(ctx, l)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +84,45 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 		i.letGo()
 	}
 	return i, nil
+}
+
+// prepared starts the process of a launch in its environment. Where there is none and its author can mend that, it is a process that has ended.
+// r.starting is held.
+func (r *Runtime) prepared(ctx context.Context, l containers.Launch) (*process, error) {
+	for r.cfg.Python != nil {
+		looking, again := context.WithCancel(ctx)
+		r.setAgain(again)
+		python, err := r.cfg.Python(looking, l)
+		changed := looking.Err() != nil && ctx.Err() == nil
+		r.setAgain(nil)
+		again()
+		switch {
+		case changed: // what the directory asks for may have changed
+			continue
+		case err != nil && (r.cfg.Once || ctx.Err() != nil):
+			return nil, err
+		case err != nil:
+			r.cfg.Say("%v", err)
+			return ended(), nil
+		case python != "":
+			l.Command = append([]string{python}, l.Command[1:]...)
+		}
+		break
+	}
+	return r.begin(ctx, l)
+}
+
+func (r *Runtime) setAgain(again context.CancelFunc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.again = again
+}
+
+// ended is a process that has not been started and is over.
+func ended() *process {
+	exited := make(chan containers.Exit, 1)
+	exited <- containers.Exit{Code: 1, At: time.Now()}
+	return &process{0, func(syscall.Signal) error { return nil }, exited}
 }
 
 // begin starts the process of a launch. r.starting is held.
@@ -162,6 +205,9 @@ func exitOf(status syscall.WaitStatus) containers.Exit {
 func (r *Runtime) Restart() {
 	r.mu.Lock()
 	i := r.current
+	if r.again != nil {
+		r.again()
+	}
 	r.mu.Unlock()
 	if i != nil {
 		i.release()
@@ -224,7 +270,11 @@ func (i *instance) watch() {
 		default:
 		}
 		if !i.r.cfg.Once {
-			i.r.cfg.Say("the model's process has ended (%s): it is started again when a file changes", exit)
+			if i.process.pid == 0 {
+				i.r.cfg.Say("the model is started when a file changes")
+			} else {
+				i.r.cfg.Say("the model's process has ended (%s): it is started again when a file changes", exit)
+			}
 			<-i.released
 			restarted = true
 		}

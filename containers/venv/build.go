@@ -346,6 +346,15 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	defer tick.Stop()
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil && !still(f, path) { // its environment was collected meanwhile
+			if err := f.Close(); err != nil {
+				return nil, err
+			}
+			if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if err == nil || errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOTSUP) { // a file system without locks
 			return func() { _ = f.Close() }, nil
 		}

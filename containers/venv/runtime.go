@@ -93,6 +93,12 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 	return r.inner.Start(ctx, in(l, python))
 }
 
+// Python returns the interpreter of the launch's environment, for a caller that starts the launch by other means. It builds the environment if it
+// is not there, and says so in the launch's Stderr. It is empty if the launch needs none.
+func (r *Runtime) Python(ctx context.Context, l containers.Launch) (string, error) {
+	return r.environment(ctx, l)
+}
+
 // in is a launch in an environment, whose interpreter is python; empty: it has none of its own.
 func in(l containers.Launch, python string) containers.Launch {
 	if python != "" {
@@ -123,6 +129,7 @@ func (r *Runtime) environment(ctx context.Context, l containers.Launch) (python 
 	}
 	dir := filepath.Join(r.cfg.Dir, key)
 	if complete(dir) {
+		used(dir)
 		return pythonOf(dir), nil
 	}
 	if err := r.await(ctx, key, dir, want, about, l); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/xebec-serving/xebec/containers/mux"
 	"github.com/xebec-serving/xebec/containers/process"
 	"github.com/xebec-serving/xebec/containers/venv"
-	"github.com/xebec-serving/xebec/worker/bindings/python"
+	binding "github.com/xebec-serving/xebec/worker/bindings/python"
 	"go.uber.org/zap"
 )
 
@@ -38,23 +38,34 @@ func noHostNetwork(cfg Config) string {
 
 // newRuntime makes what starts replicas on this host: a launch with an image goes to the container engine, every other one to
 // processes. Neither starts anything before it is needed. Whether there is an engine shows when a container is launched.
-func newRuntime(cfg Config, dir dataDir, sockets string, log *zap.Logger) (containers.Runtime, error) {
+// environments has those that processes run in.
+func newRuntime(cfg Config, dir dataDir, sockets string, log *zap.Logger) (_ containers.Runtime, environments *venv.Runtime, _ error) {
 	memory := cfg.replicaMemory()
 	processes, err := process.New(process.Config{Hidden: hiddenPaths(cfg, dir), Sockets: sockets, MemoryBytes: memory, NoHostNetwork: noHostNetwork(cfg), Models: dir.file(modelsDir)})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	owner, err := dir.owner()
 	if err != nil {
-		return nil, errors.Join(err, processes.Close())
+		return nil, nil, errors.Join(err, processes.Close())
 	}
 	if cfg.AllowBuild && noHostNetwork(cfg) != "" {
-		return nil, errors.Join(errors.New("--allow-build: building packages runs their code with the network, and the admin port asks for no token: start the gateway with --admin-token-file"), processes.Close())
+		return nil, nil, errors.Join(errors.New("--allow-build: building packages runs their code with the network, and the admin port asks for no token: start the gateway with --admin-token-file"), processes.Close())
 	}
-	environments := venv.New(venv.Config{Dir: dir.environments(), Python: cfg.Python, Binding: python.Source(), AllowBuild: cfg.AllowBuild, Environ: os.Environ()}, processes)
+	environments = venv.New(venv.Config{Dir: dir.environments(), Python: cfg.Python, Binding: binding.Source(), AllowBuild: cfg.AllowBuild, Environ: os.Environ()}, processes)
 	images, err := docker.New(docker.Config{Host: cfg.Docker, Owner: owner, MemoryBytes: memory, Sockets: filepath.Join(sockets, "w"), Logger: log})
 	if err != nil {
-		return nil, errors.Join(err, environments.Close())
+		return nil, nil, errors.Join(err, environments.Close())
 	}
-	return mux.New(mux.Route{Name: "docker", Takes: mux.Image, Runtime: images}, mux.Route{Name: "process", Runtime: environments}), nil
+	return mux.New(mux.Route{Name: "docker", Takes: mux.Image, Runtime: images}, mux.Route{Name: "process", Runtime: environments}), environments, nil
+}
+
+// Environments builds Python environments as a gateway without a data directory does, in the cache of the user. python is the interpreter that they
+// are made with; python3 when empty. Close ends it.
+func Environments(python string) (*venv.Runtime, error) {
+	processes, err := process.New(process.Config{})
+	if err != nil {
+		return nil, err
+	}
+	return venv.New(venv.Config{Dir: dataDir{}.environments(), Python: python, Binding: binding.Source(), Environ: os.Environ()}, processes), nil
 }

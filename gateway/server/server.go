@@ -64,14 +64,16 @@ type Server struct {
 	path       *query.Path
 	lines      *lineServer
 	capacity   *capacity.Capacity
-	snapshots  *snapshot.Store // nil: replicas run from their models' directories
-	host       *deployment.Host
-	catalog    *versions.Catalog
-	functions  *functions.Functions
-	declared   *declarations.Declarations
-	learning   *learning.Learning
-	status     *status.Reader
-	repository *repository // status, as clients of the function and gRPC ports see it
+	// environments are collected if the data directory has them; nil: there is no such directory, or another runtime.
+	environments *venv.Runtime
+	snapshots    *snapshot.Store // nil: replicas run from their models' directories
+	host         *deployment.Host
+	catalog      *versions.Catalog
+	functions    *functions.Functions
+	declared     *declarations.Declarations
+	learning     *learning.Learning
+	status       *status.Reader
+	repository   *repository // status, as clients of the function and gRPC ports see it
 
 	bodies      *http.Bodies // of requests to both ports
 	refusals    struct{ functions, admin http.Refusals }
@@ -218,7 +220,7 @@ func (s *Server) make() error {
 		if err := cfg.checkPython(); err != nil {
 			return err
 		}
-		if s.runtime, err = newRuntime(cfg, dir, sockets, s.log); err != nil {
+		if s.runtime, s.environments, err = newRuntime(cfg, dir, sockets, s.log); err != nil {
 			return err
 		}
 	}

@@ -16,9 +16,9 @@ const defaultSnapshotLimit = 2 << 30 //xebec:limit files of a version of which a
 
 const (
 	// collectEvery is how often copies of files that no version has are looked for.
-	collectEvery = 10 * time.Minute //xebec:limit interval between searches for snapshots that no version has
+	collectEvery = 10 * time.Minute //xebec:limit interval between searches for snapshots and environments that no version has
 	// unusedFor is how long one must not have been used: a version may be about to be declared, or have replicas that still answer.
-	unusedFor = time.Hour //xebec:limit how long a snapshot that no version has is kept
+	unusedFor = time.Hour //xebec:limit how long a snapshot or an environment that no version has is kept
 )
 
 // openSnapshots opens the store of versions' files; nil: there is none, because replicas run from their directories as they are.
@@ -35,7 +35,7 @@ func openSnapshots(cfg Config, dir dataDir) (*snapshot.Store, error) {
 
 // collectSnapshots removes copies of files that no version has, until ctx ends.
 func (s *Server) collectSnapshots(ctx context.Context) {
-	if s.snapshots == nil {
+	if s.snapshots == nil && s.environments == nil {
 		return
 	}
 	t := time.NewTicker(collectEvery)
@@ -48,11 +48,29 @@ func (s *Server) collectSnapshots(ctx context.Context) {
 		}
 		if s.declared.Unread() == "" { // what has not been read may need them
 			s.collectUnused(time.Now().Add(-unusedFor))
+			s.collectEnvironments(ctx, time.Now().Add(-unusedFor))
 		}
 	}
 }
 
+// collectEnvironments removes environments that no version asks for. Those in the cache of a user are other programs', too.
+func (s *Server) collectEnvironments(ctx context.Context, before time.Time) {
+	if s.environments == nil || s.dir.path == "" {
+		return
+	}
+	n, err := s.environments.Collect(ctx, s.declared.PythonDirs(), before)
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("environments that no version asks for are not all removed", zap.Error(err))
+	}
+	if n > 0 {
+		s.log.Info("environments that no version asks for were removed", zap.Int("removed", n))
+	}
+}
+
 func (s *Server) collectUnused(before time.Time) {
+	if s.snapshots == nil {
+		return
+	}
 	n, err := s.snapshots.Collect(s.declared.Digests(), before)
 	if err != nil {
 		s.log.Warn("copies of files that no version has are not all removed", zap.Error(err))

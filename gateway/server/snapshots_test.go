@@ -1,12 +1,16 @@
 package server
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/containers/containerstest"
+	"github.com/xebec-serving/xebec/containers/venv"
 )
 
 // Copies of files that no version has are collected; those of versions that are declared stay.
@@ -61,5 +65,30 @@ func TestUnusedSnapshotsAreCollected(t *testing.T) {
 	s.collectUnused(time.Now().Add(time.Hour))
 	if n := kept(); n != 1 {
 		t.Errorf("%d copies are left of a version that has never served and was replaced", n)
+	}
+}
+
+// Environments in the data directory that no version asks for are collected. Those in the cache of a user, which other programs use, are not.
+func TestUnusedEnvironmentsAreCollected(t *testing.T) {
+	for name, shared := range map[string]bool{"data directory": false, "cache of the user": true} {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{DataDir: filepath.Join(t.TempDir(), "data")}
+			if shared {
+				cfg.DataDir = ""
+			}
+			s, _, _ := started(t, cfg)
+			mustApply(t, s, model)
+			environments := t.TempDir()
+			s.environments = venv.New(venv.Config{Dir: environments}, containerstest.Idle{})
+			t.Cleanup(func() { _ = s.environments.Close() })
+			old := filepath.Join(environments, "00")
+			if err := os.Mkdir(old, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			s.collectEnvironments(t.Context(), time.Now().Add(time.Hour))
+			if _, err := os.Stat(old); shared != (err == nil) || !shared && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("shared %v: %v", shared, err)
+			}
+		})
 	}
 }

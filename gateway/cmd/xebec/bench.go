@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -36,13 +37,16 @@ type bench struct {
 	dir     string
 	gateway *server.Server
 	runtime *foreground.Runtime
-	set     *manifest.Set
+	// environments builds what directories ask for; nil: the model runs with the interpreter as it is.
+	environments io.Closer
+	set          *manifest.Set
 }
 
 // benchOptions are the flags that dev and try share, and how they differ.
 type benchOptions struct {
 	listen string // server.NoPort: none
 	python string
+	asItIs bool // without an environment
 	once   bool // a process that ends is not waited for
 	stdout io.Writer
 }
@@ -61,9 +65,19 @@ func (c *cli) newBench(ctx context.Context, dir string, o benchOptions) (*bench,
 	}
 	http.SilenceHertz()
 	b := &bench{c: c, dir: dir}
-	b.runtime = foreground.New(foreground.Config{
-		Stdin: file(c.in), Stdout: file(o.stdout), Stderr: file(c.err), Environ: os.Environ(), Once: o.once, Say: b.say,
-	})
+	cfg := foreground.Config{Stdin: file(c.in), Stdout: file(o.stdout), Stderr: file(c.err), Environ: os.Environ(), Once: o.once, Say: b.say}
+	if !o.asItIs {
+		environments, err := server.Environments(o.python)
+		if err != nil {
+			return nil, err
+		}
+		b.environments = environments
+		cfg.Python = func(ctx context.Context, l containers.Launch) (string, error) {
+			l.Stderr = installing{b}
+			return environments.Python(ctx, l)
+		}
+	}
+	b.runtime = foreground.New(cfg)
 	again := time.Millisecond
 	if o.once {
 		again = triedAgain
@@ -73,9 +87,27 @@ func (c *cli) newBench(ctx context.Context, dir string, o benchOptions) (*bench,
 		Backoff: containers.Backoff{First: again, Max: again},
 	})
 	if err := b.gateway.Start(ctx); err != nil {
-		return nil, errors.Join(err, b.runtime.Close())
+		return nil, errors.Join(err, b.runtime.Close(), b.closeEnvironments())
 	}
 	return b, nil
+}
+
+func (b *bench) closeEnvironments() error {
+	if b.environments == nil {
+		return nil
+	}
+	return b.environments.Close()
+}
+
+// installing shows the author what the installer of an environment says. Its errors are in that of the build.
+type installing struct{ *bench }
+
+func (i installing) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	if !strings.HasPrefix(strings.ToLower(strings.TrimPrefix(text, containers.EnvironmentPrefix)), "error") {
+		i.say("%s", text)
+	}
+	return len(line), nil
 }
 
 // file is the file behind a stream, nil if there is none.
@@ -93,10 +125,11 @@ func (b *bench) close() error {
 	b.runtime.Closing()
 	ctx, cancel := context.WithTimeout(context.Background(), benchDrain)
 	defer cancel()
-	if err := b.gateway.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) { // a model in a debugger does not answer
-		return err
+	err := b.gateway.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) { // a model in a debugger does not answer
+		err = nil
 	}
-	return nil
+	return errors.Join(err, b.closeEnvironments())
 }
 
 // load reads the directory's declaration and makes it fit for its author.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/api/manifest"
+	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/gateway/internal/terminal"
 )
 
@@ -38,7 +39,10 @@ model runs in the directory itself, in front of you: its prints appear at once, 
 because no deadline ends a query before 10 minutes. When a file of the directory changes, the model is started again. Python models are
 forked from a process that has imported their libraries, so that this takes milliseconds.
 
-dev differs from a deployed model in this: one replica, without isolation and limits, with your environment; no cache, no default output, no
+If the directory has a requirements.txt or a pyproject.toml, the model runs in an environment with what it asks for, which is built once, as a gateway
+does, and again when the file changes.
+
+dev differs from a deployed model in this: one replica, without isolation and limits, with your environment variables; no cache, no default output, no
 warm-up, no validation.`,
 		Example: `  xebec dev ./digits-svm
   xebec dev ./digits-svm --listen 127.0.0.1:8000`,
@@ -52,7 +56,7 @@ warm-up, no validation.`,
 		},
 	}
 	cmd.Flags().StringVar(&o.listen, "listen", o.listen, "address to serve the function at; port 0 is a free one")
-	pythonFlag(cmd, &o.python)
+	pythonFlag(cmd, &o)
 	return cmd
 }
 
@@ -255,7 +259,7 @@ func (w *watchedFiles) look() (map[string]fileState, error) {
 			return filepath.SkipAll
 		}
 		relative, err := filepath.Rel(w.dir, path)
-		if err != nil || slices.Contains(w.ignored, relative) || w.known != nil && !w.known[relative] && !slices.Contains(sourceEnds, filepath.Ext(name)) {
+		if err != nil || slices.Contains(w.ignored, relative) || w.known != nil && !w.known[relative] && relative != containers.RequirementsFile && !slices.Contains(sourceEnds, filepath.Ext(name)) {
 			return err
 		}
 		info, err := e.Info()

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/containers"
 	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/server"
 )
@@ -23,7 +22,7 @@ func (c *cli) tryCommand() *cobra.Command {
 		Short: "Run a model directory once, without a gateway, and print its outputs",
 		Long: `Start the model of a directory, send it an input, print its output, and end it. No gateway needs to run, and no port is opened. Inputs and
 outputs are converted and checked as a gateway does. The model runs in the directory itself, without isolation, and its prints go to
-stderr. Without an input it gets one of the declared types and shapes: zeros and short texts.
+stderr. If the directory has a requirements.txt or a pyproject.toml, an environment is built first, once, as a gateway does. Without an input it gets one of the declared types and shapes: zeros and short texts.
 
 The exit status is 1 if the model does not start, raises, or returns what does not fit.`,
 		Example: `  xebec try ./digits-svm
@@ -43,14 +42,15 @@ The exit status is 1 if the model does not start, raises, or returns what does n
 		},
 	}
 	o.inputFlags(cmd.Flags())
-	pythonFlag(cmd, &b.python)
+	pythonFlag(cmd, &b)
 	outputFlag(cmd, &o.format)
 	cmd.Flags().Lookup("output").Usage = "what to print: table (each query's output, a line of JSON each), json or yaml (the whole answer), such as -o json"
 	return cmd
 }
 
-func pythonFlag(cmd *cobra.Command, python *string) {
-	cmd.Flags().StringVar(python, "python", "", `interpreter that "python" means in the model's command, if the model names no environment (default python3)`)
+func pythonFlag(cmd *cobra.Command, o *benchOptions) {
+	cmd.Flags().BoolVar(&o.asItIs, "no-environment", false, "run the model with the interpreter as it is, although its directory asks for packages")
+	cmd.Flags().StringVar(&o.python, "python", "", `interpreter that "python" means in the model's command, if the model names no environment (default python3)`)
 }
 
 func (c *cli) try(ctx context.Context, dir string, o benchOptions, body []byte, contentType string, shown *invokeOptions) (err error) {
@@ -124,7 +124,7 @@ func (b *bench) awaitReady(ctx context.Context) error {
 		case r != nil && r.State == api.ReplicaReady:
 			return nil
 		case r != nil && r.LastExit != "":
-			return fmt.Errorf("model %s did not start: %s%s", b.set.Models[0].Name, b.c.cleanLines(r.LastExit), b.notInstalled())
+			return fmt.Errorf("model %s did not start: %s", b.set.Models[0].Name, b.c.cleanLines(r.LastExit))
 		}
 		select {
 		case <-tick.C:
@@ -132,12 +132,4 @@ func (b *bench) awaitReady(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// notInstalled says that the packages that the directory asks for are not installed here, as a gateway installs them.
-func (b *bench) notInstalled() string {
-	if b.set.Models[0].Python != "" || !containers.HasRequirements(b.dir) {
-		return ""
-	}
-	return "; a gateway installs what its directory asks for, try does not: use --python with an environment that has it and the package xebec"
 }

@@ -245,6 +245,30 @@ func (d *Declarations) Digests() map[string]bool {
 	return all
 }
 
+// PythonDirs are the directories with the files of the versions that run the gateway's Python. Versions with the same files have one.
+func (d *Declarations) PythonDirs() (dirs []string) {
+	s := d.cfg.Catalog.Lock()
+	var all []*versions.Version
+	for _, v := range s.Versions() {
+		if v.OwnPython() {
+			all = append(all, v)
+		}
+	}
+	d.cfg.Catalog.Unlock()
+	seen := map[string]bool{}
+	for _, v := range all { // this may read files
+		key := v.Digest()
+		if key == "" || key == api.DigestNone {
+			key = v.Spec().Dir
+		}
+		if !seen[key] {
+			seen[key] = true
+			dirs = append(dirs, v.Files())
+		}
+	}
+	return dirs
+}
+
 // nextVersion returns what a version's model and files are to be declared as: a version that has these files already, or else the one
 // behind the newest.
 func nextVersion(f *versions.Family, digest string) string {

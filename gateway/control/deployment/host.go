@@ -121,6 +121,9 @@ func ownPython(spec *api.ModelSpec) bool {
 	return spec.Run.Image == "" && spec.Python == "" && (spec.Run.Command[0] == "python" || spec.Run.Command[0] == "python3")
 }
 
+// OwnPython reports whether the version runs the gateway's own Python, and so in an environment if its files ask for one.
+func (d *Deployment) OwnPython() bool { return ownPython(d.Spec()) }
+
 // command resolves "python" to the interpreter of the environment that the spec names, else to the gateway's own, and "xebec" to the
 // gateway's program.
 func (h *Host) command(spec *api.ModelSpec) []string {

@@ -1,12 +1,16 @@
 package apptest
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -70,9 +74,6 @@ func TestTry(t *testing.T) {
 	if n := strings.Count(failed.err, "SyntaxError"); n != 1 {
 		t.Errorf("a model that cannot be imported is started %d times:\n%s", n, failed.err)
 	}
-	writeFile(t, dir, "requirements.txt", "nothing-of-the-kind\n")
-	writeFile(t, dir, "model.py", "import nothing_of_the_kind\n")
-	try().wants(t, "try a model with packages that are not there", 1, "", "a gateway installs what its directory asks for")
 	if left := processesOf(dir); len(left) > 0 {
 		t.Errorf("%v have outlived the command", left)
 	}
@@ -235,4 +236,66 @@ func TestDevOfAProgram(t *testing.T) {
 		t.Errorf("it answers %s", got)
 	}
 	d.says(`has ended \(.*\): it is started again when a file changes`)
+}
+
+// wheelOf makes a wheel of a package with one module.
+func wheelOf(t *testing.T, dir, name, source string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, name+"-1.0-py3-none-any.whl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := zip.NewWriter(f)
+	info := name + "-1.0.dist-info/"
+	for member, text := range map[string]string{
+		name + ".py": source, info + "METADATA": "Metadata-Version: 2.1\nName: " + name + "\nVersion: 1.0\n",
+		info + "WHEEL":  "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+		info + "RECORD": name + ".py,,\n" + info + "METADATA,,\n" + info + "WHEEL,,\n" + info + "RECORD,,\n",
+	} {
+		m, err := w.Create(member)
+		if err == nil {
+			_, err = io.WriteString(m, text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// try and dev run a model in an environment with what its directory asks for, which is built once for both. One that cannot be built says why; dev
+// tries again when the requirements are mended.
+func TestTryAndDevBuildTheEnvironment(t *testing.T) {
+	dir := newDir(t)
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
+	t.Setenv("PIP_NO_INDEX", "1")
+	t.Setenv("UV_NO_INDEX", "1")
+	model := filepath.Join(dir, "model")
+	writeFile(t, model, "xebec.yaml", "kind: Model\nname: greets\ninputs:  [{name: input, dtype: string, shape: []}]\noutputs: [{name: output, dtype: string, shape: []}]\nrun: {command: [python, model.py]}\n")
+	writeFile(t, model, "model.py", "import greeting, xebec\nxebec.serve(lambda batch: [greeting.word + ' ' + text for text in batch])\n")
+	writeFile(t, model, "requirements.txt", "./greeting-1.0-py3-none-any.whl\n")
+	wheelOf(t, model, "greeting", "word = 'hello'\n")
+	try := func(args ...string) result {
+		return xebecAlone(t, model, append([]string{"try", ".", "--python", python(t), "--input", `"Ada"`}, args...)...)
+	}
+	try().wants(t, "try a model with requirements", 0, `"hello Ada"`, "xebec: environment: built in ")
+	again := try()
+	again.wants(t, "try it again", 0, `"hello Ada"`, "")
+	if strings.Contains(again.err, "environment: ") {
+		t.Errorf("the environment is built again:\n%s", again.err)
+	}
+	try("--no-environment").wants(t, "try it as it is", 1, "", "No module named 'greeting'")
+
+	writeFile(t, model, "requirements.txt", "nothing-of-the-kind\n")
+	failed := try()
+	failed.wants(t, "try a model whose packages are not there", 1, "", "the environment cannot be built: install the requirements: ")
+	if n := strings.Count(failed.err, "No matching distribution"); n > 1 {
+		t.Errorf("the installer's error is printed %d times:\n%s", n, failed.err)
+	}
+	d := dev(t, model, "--python", python(t))
+	d.says("the environment cannot be built: install the requirements: (.*\n)*.*the model is started when a file changes")
+	writeFile(t, model, "requirements.txt", "./greeting-1.0-py3-none-any.whl\n")
+	d.says(`greets serves at `)
 }
