@@ -50,7 +50,11 @@ func (c Config) checkModelControl() error {
 func (r *repository) SetLoaded(ctx context.Context, authorization, model string, loaded bool) error {
 	s := r.server
 	if !s.cfg.ModelControl {
-		return api.Errorf(api.Unsupported, "clients of this port do not load and unload models: `xebec scale %.63s --min 1` does it at the admin port; `xebec serve --model-control` lets clients with an admin token do it here", model)
+		what, min := "unloading", 0
+		if loaded {
+			what, min = "loading", 1
+		}
+		return api.Errorf(api.Unsupported, "%s models is off for clients of this port: `xebec scale %.63s --min %d` does it at the admin port; a gateway that is started with --model-control and --admin-token-file does it here for clients with a token of the admin port", what, model, min)
 	}
 	name, refusal, detail := s.admin.security.tokens.Check(authorization)
 	if refusal != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -60,6 +61,9 @@ func portable(answer []byte, format string) (text []byte, note string, err error
 	if n := masks(set); n > 0 {
 		note = maskedNote(n)
 	}
+	if sent := sentNote(set); sent != "" {
+		note = strings.TrimPrefix(note+"\n"+sent, "\n")
+	}
 	alone, watched := splitWatched(set)
 	if watched.Len() == 0 {
 		return answer, note, nil
@@ -95,6 +99,23 @@ func portable(answer []byte, format string) (text []byte, note string, err error
 		text = append(append(text, "# "...), line...)
 	}
 	return text, note + "; they are comments at the end", nil
+}
+
+// sentDir matches the copy that a gateway keeps of files that were sent to it. Models whose files lie on its host have their own directory in an export.
+var sentDir = regexp.MustCompile(`/snapshots/[0-9a-f]{64}/files$`)
+
+// sentNote says which models' files are only in the gateway's data directory.
+func sentNote(set *manifest.Set) string {
+	var names []string
+	for i := range set.Models {
+		if m := &set.Models[i]; sentDir.MatchString(m.Dir) {
+			names = append(names, m.ID().String())
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return listedNames(names) + ": the files were sent to the gateway, and dir is where it keeps them on its host: copy these directories to another host before you apply the export there, or deploy the models there"
 }
 
 // maskedNote says that so many values are masked.

@@ -3,8 +3,11 @@ package declarations
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -123,7 +126,29 @@ func (d *Declarations) History(ctx context.Context, name string, limit int) ([]a
 
 // Export returns everything that is declared and kept. Models of watched directories are not in it. While the store has not been read
 // the export fails: a part of the declarations would pass for a backup of all of them.
+//
+// The directory of a version whose files were sent to the gateway is that of the copy which the gateway keeps, because the one that they came from is on
+// another host.
 func (d *Declarations) Export(context.Context) (*manifest.Set, error) {
+	set, err := d.export()
+	if err != nil {
+		return nil, err
+	}
+	for i := range set.Models { // without a lock: this looks at files
+		m := &set.Models[i]
+		if m.Dir == "" || m.Digest == "" || m.Digest == api.DigestNone {
+			continue
+		}
+		if _, err := os.Stat(m.Dir); errors.Is(err, fs.ErrNotExist) {
+			if copied := d.cfg.Host.Copy(m.Digest); copied != "" {
+				m.Dir = copied
+			}
+		}
+	}
+	return set, nil
+}
+
+func (d *Declarations) export() (*manifest.Set, error) {
 	if why := d.storeUnread(); why != "" {
 		return nil, api.Errorf(api.Unavailable, "what is declared is not known yet: %s", why)
 	}
@@ -155,7 +180,7 @@ func (d *Declarations) Export(context.Context) (*manifest.Set, error) {
 // InForce names what Export returns, by kind: a model by its name and version, rules by their model.
 func (d *Declarations) InForce() map[string][]string {
 	names := map[string][]string{}
-	set, err := d.Export(context.Background())
+	set, err := d.export()
 	if err != nil {
 		return names // nothing has been read
 	}

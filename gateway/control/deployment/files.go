@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -188,13 +189,18 @@ func (d *Deployment) adopt(ctx context.Context, spec *api.ModelSpec) (string, er
 }
 
 // Files is the directory with the version's files: the copy where there is one.
-func (d *Deployment) Files() string {
-	if store, digest := d.h.Snapshots, d.Digest(); store != nil && digest != "" && digest != api.DigestNone {
-		if dir, err := store.Dir(context.Background(), digest); err == nil {
-			return dir
-		}
+func (d *Deployment) Files() string { return cmp.Or(d.h.Copy(d.Digest()), d.Spec().Dir) }
+
+// Copy is the directory of the copy that is kept of the files with a digest; empty: there is none.
+func (h *Host) Copy(digest string) string {
+	if h.Snapshots == nil || digest == "" || digest == api.DigestNone {
+		return ""
 	}
-	return d.Spec().Dir
+	dir, err := h.Snapshots.Dir(context.Background(), digest)
+	if err != nil {
+		return ""
+	}
+	return dir
 }
 
 // Interpreter is the program that a model's command runs if that is Python, with links resolved; empty: it runs another one, or that

@@ -1,12 +1,14 @@
 """Against a gateway with api/clients/testdata, whose address is in XEBEC_SERVER."""
 
 import asyncio
+import math
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import xebec_client
@@ -53,6 +55,16 @@ def test_an_array_in_json(client):
     assert p.output.dtype == np.float32 and p.output[0] == 1 and np.isnan(p.output[1])
     assert client.predict("pair", {"number": np.int64(3), "text": "x"}).output["number"] == 3
     assert client.predict("echo", np.ones(300), parameters=None, salt="s").output.shape == (300,)
+
+
+def test_a_data_frame(client):
+    frame = pd.DataFrame({"text": ["a", "b"], "number": [1, 2], "other": [math.nan, 1]})
+    answers = client.predict_batch("pair", frame[["text", "number"]])
+    assert [a.output["number"] for a in answers] == [1, 2]
+    with pytest.raises(xebec_client.InvalidRequest, match="other"):
+        client.predict_batch("pair", frame)
+    assert client.predict("pair", frame[["text", "number"]].iloc[1]).output["number"] == 2
+    assert np.isnan(client.predict("echo", [1, math.nan], arrays=True).output[1])
 
 
 def test_arrays_that_do_not_fit(client):

@@ -293,4 +293,18 @@ func TestDeployFromAnotherHost(t *testing.T) {
 	g = serveIn(t, dir, args...)
 	g.must("rollback", "times")
 	g.await("version 1 to serve again", func(context.Context) (bool, string) { got := g.times("times"); return got == "[10]", got })
+
+	// An export shows where the files are. Another gateway that has them there takes it.
+	export := g.xebec("export")
+	export.wants(t, "export", 0, "dir: "+filepath.Join(dir, "data", "snapshots")+"/", "times@1, times@2: the files were sent to the gateway")
+	if strings.Contains(export.out, there) {
+		t.Errorf("the export names a directory of the sender's host:\n%s", export.out)
+	}
+	elsewhere := newDir(t)
+	writeFile(t, elsewhere, "export.yaml", export.out)
+	h := serveIn(t, elsewhere, "--python", python(t), "--data-dir", filepath.Join(elsewhere, "data"))
+	h.must("apply", "--wait", "-f", filepath.Join(elsewhere, "export.yaml"))
+	if got := h.times("times"); got != "[10]" {
+		t.Errorf("another gateway answers %s", got)
+	}
 }

@@ -157,9 +157,9 @@ class Client:
         parameters: Mapping[str, Any] | None = None,
         arrays: bool | None = None,
     ) -> Any:
-        """Asks for one prediction for each input, in one request. With errors="return" queries that failed have an Error
-        in the list; otherwise
-        the first one is raised."""
+        """Asks for one prediction for each input, in one request. inputs may be a DataFrame of pandas': each row is a query,
+        and columns have the names of the model's inputs. With errors="return" queries that failed have an Error in the
+        list; otherwise the first one is raised."""
         arrays = _arrays.has_arrays(inputs) if arrays is None else arrays
         outputs = self._describe(function)["outputs"] if arrays else None
         answer = self._send(_wire.predict_batch(function, inputs, Options(context, slo_ms, parameters=parameters)), slo_ms)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import _arrays
+from . import _arrays, _frames
 from ._errors import BY_CODE, DeadlineExceeded, Error, InvalidRequest, ModelFailed, StreamBroken, Unavailable
 
 JSON = "application/json"
@@ -78,14 +79,55 @@ def address(url: str | None) -> str:
 
 
 def encode(value: Any) -> bytes:
+    """value as JSON. NaN is null, which is how gateways read a missing number. Raises ValueError for an infinity, and says where it is."""
+    try:
+        return _dumps(value)
+    except ValueError:
+        finite = _finite(value, "", set())
+    return _dumps(finite)
+
+
+def _dumps(value: Any) -> bytes:
     return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_element).encode()
 
 
-def _element(value: Any) -> Any:
+def _finite(value: Any, at: str, above: set[int]) -> Any:
+    """value with null in the place of NaN. at is where it is, above are the ids of what it is in."""
+    if isinstance(value, float):
+        if math.isinf(value):
+            raise ValueError(
+                f"{at or 'the value'} is {value}: JSON has no infinities; send a large number, or an array of at least"
+                f" {RAW_BYTES} bytes, which travels as bytes"
+            )
+        return None if math.isnan(value) else value
+    if not isinstance(value, (Mapping, list, tuple)) and (other := _known(value)) is not value:
+        value = other
+    if not isinstance(value, (Mapping, list, tuple)):
+        return value
+    if id(value) in above:
+        raise ValueError(f"{at or 'the value'} contains itself")
+    inside = above | {id(value)}
+    if isinstance(value, Mapping):
+        return {k: _finite(v, f"{at}.{k}".lstrip("."), inside) for k, v in value.items()}
+    return [_finite(v, f"{at}[{i}]", inside) for i, v in enumerate(value)]
+
+
+def _known(value: Any) -> Any:
+    """What stands for a value that JSON has no form for; the value itself if there is nothing."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"b64": base64.b64encode(value).decode()}
     if _arrays.is_array(value):
         return _arrays.to_json(value)
+    if _frames.is_series(value):
+        return _frames.row(value)
+    return None if _frames.is_missing(value) else value
+
+
+def _element(value: Any) -> Any:
+    if (other := _known(value)) is not value:
+        return other
+    if _frames.is_frame(value):
+        raise TypeError("a DataFrame is a batch, each row a query: predict_batch(function, frame), or predict(function, frame.iloc[0])")
     raise TypeError(
         f"{type(value).__name__} has no form in JSON: expected numbers, strings, bytes, arrays, lists or dicts of these"
     )
@@ -128,7 +170,11 @@ def predict_batch(function: str, inputs: Any, options: Options) -> Request:
     r = Request(function_path(function, "/predict"), headers={"Accept": JSON, "Content-Type": JSON})
     if options.context is not None:
         r.headers["Xebec-Context"] = options.context
-    r.body = encode({"input_batch": inputs if _arrays.is_array(inputs) else list(inputs), **options.members()})
+    if _frames.is_frame(inputs):
+        batch: dict[str, Any] = {"dataframe_split": _frames.split(inputs)}
+    else:
+        batch = {"input_batch": inputs if _arrays.is_array(inputs) else list(inputs)}
+    r.body = encode({**batch, **options.members()})
     return r
 
 
