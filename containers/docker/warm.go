@@ -145,7 +145,10 @@ func template(l containers.Launch) (t containers.Launch, key string, ok bool) {
 	}
 	env := slices.Clone(t.Env)
 	slices.Sort(env)
-	return t, fmt.Sprintf("%v %q %q %q %q %v %q", t.Model, t.Image, t.Dir, t.Command, t.Preload, t.Limits, env), true
+	// A directory that another one has replaced under its name is not the one that a waiting container has mounted.
+	var dir unix.Stat_t
+	_ = unix.Stat(t.Dir, &dir) // without one the engine says so
+	return t, fmt.Sprintf("%v %q %q %d:%d %q %q %v %q", t.Model, t.Image, t.Dir, dir.Dev, dir.Ino, t.Command, t.Preload, t.Limits, env), true
 }
 
 // Preload implements [containers.Preloader]: for each announced model one container imports its modules and waits, up to maxWarm. It

@@ -289,6 +289,17 @@ func (s *Store) Dir(ctx context.Context, digest string) (string, error) {
 	return files, nil
 }
 
+// Place returns the directory that Dir would return, if there is one. It reads no file, so the copy may be damaged: it is for what is
+// prepared before Dir is asked.
+func (s *Store) Place(digest string) (dir string, ok bool) {
+	if s.cfg.Dir == "" || CheckDigest(digest) != nil {
+		return "", false
+	}
+	dir = filepath.Join(s.at(digest), filesName)
+	info, err := os.Stat(dir)
+	return dir, err == nil && info.IsDir()
+}
+
 // everything leaves nothing out but what no tree has.
 var everything = Options{}
 

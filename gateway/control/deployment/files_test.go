@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,5 +120,53 @@ func TestSecretsAndManifestsAreNotFiles(t *testing.T) {
 	write(t, filepath.Join(spec.Dir, "labels.json"), `{"kind": "of labels"}`)
 	if digest() == before {
 		t.Error("a file in JSON does not count")
+	}
+}
+
+// announced is a runtime that keeps the last launches that were announced to it.
+type announced struct {
+	keeper
+	preloads *[]containers.Launch
+}
+
+func (a announced) Preload(launches []containers.Launch) { *a.preloads = launches }
+func (announced) Zygotes() []int                         { return nil }
+
+// What is announced of a version in a container is its launch: a container that waits with the version's directory instead of its
+// copy is not what a launch asks for, and would wait in vain.
+func TestAnnouncedContainersHaveTheDirectoryOfTheirLaunches(t *testing.T) {
+	h := newHost(t)
+	var launches []containers.Launch
+	k := announced{keeper{launches: make(chan containers.Launch, 1)}, &launches}
+	h.Runtime = k
+	store, err := snapshot.Open(snapshot.Config{Dir: filepath.Join(t.TempDir(), "snapshots"), LimitBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Snapshots = store
+	spec := decoded(t, strings.Replace(sleeper, "{command: [python, model.py]}", "{image: xebec-python}\npreload: [numpy]", 1))
+	spec.Dir = t.TempDir()
+	write(t, filepath.Join(spec.Dir, "model.py"), "one")
+	added, err := store.Add(t.Context(), spec.Dir, TreeOptions(&spec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Digest = added.Digest
+	d, err := h.New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(context.Background(), api.ShuttingDown); err != nil {
+			t.Error(err)
+		}
+		if _, err := store.Collect(nil, d.created.AddDate(1, 0, 0)); err != nil { // read-only directories
+			t.Error(err)
+		}
+	})
+	h.FollowDeclared(t.Context(), slices.Values([]*Deployment{d}), func(func()) {})
+	d.Load(1)
+	if launch := <-k.launches; len(launches) != 1 || launches[0].Dir != launch.Dir || launch.Dir == spec.Dir {
+		t.Errorf("announced %+v, launched in %s", launches, launch.Dir)
 	}
 }

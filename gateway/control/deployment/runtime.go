@@ -84,8 +84,12 @@ func (h *Host) sweep(life context.Context, all iter.Seq[*Deployment], background
 func (h *Host) preload(all iter.Seq[*Deployment]) {
 	kinds := map[string]*Deployment{} // thousands of models may share a few
 	for d := range all {
-		if d.preloads != "" {
-			kinds[d.preloads] = d
+		kind := d.preloads
+		if kind != "" && d.Spec().Run.Image != "" { // a container that waits has the version's files
+			kind += " " + d.Digest()
+		}
+		if kind != "" {
+			kinds[kind] = d
 		}
 	}
 	same := len(kinds) == len(h.preloads)
@@ -131,10 +135,16 @@ func (h *Host) preloadKind(spec *api.ModelSpec) string {
 	return fmt.Sprintf("%q %v", [][]string{h.command(spec)[:1], spec.Preload, env, owner}, isolation)
 }
 
-// launch is what a runtime knows of the version's launches before there is one.
+// launch is what a runtime knows of the version's launches before there is one. The directory of a container is the one that place
+// returns, because a container that waits becomes a replica.
 func (d *Deployment) launch() containers.Launch {
-	spec := d.Spec()
-	return containers.Launch{Model: d.id, Dir: d.dir(), Command: d.h.command(spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(spec), Secret: secretNames(spec), Limits: limitsOf(spec), Isolation: isolationOf(spec), Environment: ownPython(spec)}
+	spec, dir := d.Spec(), d.dir()
+	if store := d.h.Snapshots; store != nil && spec.Run.Image != "" && spec.Dir != "" {
+		if kept, ok := store.Place(d.Digest()); ok {
+			dir = kept
+		}
+	}
+	return containers.Launch{Model: d.id, Dir: dir, Command: d.h.command(spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(spec), Secret: secretNames(spec), Limits: limitsOf(spec), Isolation: isolationOf(spec), Environment: ownPython(spec)}
 }
 
 // unenforced says which of the version's limits are not enforced here, or may not be.
