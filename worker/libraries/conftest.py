@@ -1,8 +1,11 @@
 """Trains the models and serves them by the real program, once for all tests."""
 
 import datetime
+import importlib.metadata
+import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +20,9 @@ from gateway import Gateway  # noqa: E402  (found through the line above)
 
 # One thread for each library, so that the models do not fight for a small machine.
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+
+# Its libraries are installed by `--torch` of .ci/models.sh only.
+collect_ignore = [] if importlib.util.find_spec("torch") else ["test_torch.py"]
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +43,36 @@ def gateway(models, tmp_path_factory):
         yield running
 
 
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory):
+    """A gateway without models, for tests that deploy files."""
+    with Gateway(tmp_path_factory.mktemp("bare"), config=tmp_path_factory.mktemp("nothing")) as running:
+        yield running
+
+
 def pytest_addoption(parser):
     parser.addoption("--report", help="a file for the results, as a table in Markdown")
+
+
+def versions():
+    """Of the packages that the lists of requirements name, those that are here, with the versions that are here."""
+    found = {}
+    for file in sorted(HERE.glob("requirements*.txt")):
+        for name in re.findall(r"^([A-Za-z0-9_.-]+)==", file.read_text(), re.M):
+            try:
+                found[name] = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:  # of an optional list
+                continue
+    return ", ".join(f"{name} {version}" for name, version in sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def row(report, outcome):
+    """A line of the report's table: what was tested, what it was compared with, and how it went."""
+    said = dict(report.user_properties)
+    name = report.nodeid.split("::")[1].removeprefix("test_")
+    what = said.pop("file", name.split("[")[0].replace("_", " ") + (f" [{name.split('[', 1)[1]}" if "[" in name else ""))
+    compared = said.pop("compared with", "")
+    return f"| {what} | {compared} | {outcome} | {report.duration:.1f} | {'; '.join(f'{k} {v}' for k, v in said.items())} |"
 
 
 def pytest_terminal_summary(terminalreporter, config):
@@ -46,21 +80,15 @@ def pytest_terminal_summary(terminalreporter, config):
     path = config.getoption("--report")
     if path is None:
         return
-    rows = []
-    for outcome in ("passed", "failed", "error"):
-        for report in terminalreporter.stats.get(outcome, []):
-            name = report.nodeid.split("::")[1].removeprefix("test_").replace("_", " ")
-            measured = "; ".join(f"{k} {v}" for k, v in report.user_properties)
-            rows.append(f"| {name} | {outcome} | {measured} |")
-    libraries = [line for line in (HERE / "requirements.txt").read_text().splitlines() if "==" in line]
+    stats = terminalreporter.stats
+    rows = [row(report, outcome) for outcome in ("error", "failed", "passed") for report in stats.get(outcome, [])]
+    counts = ", ".join(f"{len(stats[outcome])} {outcome}" for outcome in ("passed", "failed", "error") if stats.get(outcome))
     lines = {d.parent.name: len(d.read_text().splitlines()) for d in sorted(HERE.glob("*/model.py"))}
+    today = datetime.date.today()
     Path(path).write_text(
-        f"# Models of real libraries\n\nMade by `make test-models MODELARGS=\"--report FILE\"`, {datetime.date.today()}, with Python {platform.python_version()} "
-        f"on {os.cpu_count()} processors.\n\n| test | result | measured |\n|---|---|---|\n"
-        + "\n".join(rows)
-        + "\n\nLines of each `model.py`: "
-        + ", ".join(f"{name} {n}" for name, n in lines.items())
-        + ".\nVersions: "
-        + ", ".join(libraries)
-        + ".\n"
+        f"# Models of real libraries, {today}\n\nMade by `make test-models` with `--report FILE`, with Python {platform.python_version()} on {os.cpu_count()} processors, "
+        f"load {os.getloadavg()[1]:.1f} at its end: {counts}.\nSeconds are of the whole test on this machine, the deployment included; they are no measurement of the library.\n\n"
+        "| what | compared with | result | seconds | measured |\n|---|---|---|---|---|\n" + "\n".join(rows) + "\n\nLines of each `model.py`: "
+        # wrapped as the rest of the page is not: one list, one line
+        + ", ".join(f"{name} {n}" for name, n in lines.items()) + f".\n\nVersions: {versions()}.\n"
     )

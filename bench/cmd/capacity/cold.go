@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/gateway"
 	"github.com/xebec-serving/xebec/bench/internal/results"
@@ -16,9 +17,9 @@ import (
 )
 
 const (
-	// The targets, for a scikit-learn model that is forked from a zygote.
-	maxColdP50 = 100
-	maxColdP99 = 250
+	// The targets, in milliseconds, for a scikit-learn model that is forked from a zygote, and for one that a container waits for.
+	maxColdP50, maxColdP99 = 100, 250
+	maxWarmP50             = 300
 
 	coldModel = "cold" // the function's name too
 	// idle is how long a model stays loaded without a query: short, so that it soon sleeps again.
@@ -35,8 +36,9 @@ const preload = "[numpy, sklearn.svm, joblib]"
 // ColdStart holds the start times of one model.
 type ColdStart struct {
 	Name string `json:"name"`
-	// Bounded means that the targets apply to this model.
-	Bounded bool `json:"bounded"`
+	// MaxP50 and MaxP99 are the targets for this model. 0: there is none.
+	MaxP50 float64 `json:"max_p50_ms,omitempty"`
+	MaxP99 float64 `json:"max_p99_ms,omitempty"`
 	// Millis are measured by the client, from the query until its answer, in the order of the queries.
 	Millis []float64 `json:"ms"`
 	// GatewayMillis are measured by the gateway, from the query that found no replica to the first answer.
@@ -62,13 +64,17 @@ type Split struct {
 
 // sleepy is a model whose starts are measured.
 type sleepy struct {
-	name     string
-	starts   int
-	bounded  bool
-	manifest string
-	body     []byte
-	args     []string // of the gateway
-	marks    string   // file in which the model's program notes when it began and when it had loaded; may be empty
+	name           string
+	starts         int
+	maxP50, maxP99 float64 // targets; 0: none
+	manifest       string
+	body           []byte
+	args           []string // of the gateway
+	marks          string   // file in which the model's program notes when it began and when it had loaded; may be empty
+	// prints means that the model's program prints these times as a line, which a container cannot write to a file.
+	prints bool
+	// waits means that a process with the model's imports must wait before the model is asked.
+	waits bool
 	// optional means that a failed start is not an error.
 	optional bool
 }
@@ -125,17 +131,13 @@ func sleepies(cfg config, folder string, digit []byte) ([]sleepy, error) {
 	// A program that tells when writes to a file of ours, which isolation forbids.
 	tells := python(marked, fmt.Sprintf(", MARKS: %q", marks), ", isolation: none")
 	forked := func(manifest string) string { return "preload: " + preload + "\n" + manifest }
-	image := func(dir string) string { return coldManifest("dir: %q\nrun: {image: %q}\n", dir, cfg.image) }
-	engine := []string{"--docker", cfg.docker}
 	few := func(n int) int { return max(2, n) }
 	return []sleepy{
-		{name: "scikit-learn, from a zygote", starts: cfg.starts, bounded: true, manifest: forked(python(svm, "", "")), body: digit},
+		{name: "scikit-learn, from a zygote", starts: cfg.starts, maxP50: maxColdP50, maxP99: maxColdP99, manifest: forked(python(svm, "", "")), body: digit},
 		{name: "the same without isolation, and its program tells when", starts: few(cfg.starts / 10), manifest: forked(tells), body: digit, marks: marks},
 		{name: "scikit-learn, without a zygote", starts: few(cfg.starts / 10), manifest: python(svm, "", ""), body: digit},
 		{name: "the same without isolation, and its program tells when", starts: few(cfg.starts / 40), manifest: tells, body: digit, marks: marks},
 		{name: "compiled worker", starts: few(cfg.starts / 4), manifest: coldManifest("run: {command: %s}\n", command), body: digit},
-		{name: "scikit-learn in a container", starts: few(cfg.starts / 20), manifest: image(svm), body: digit, args: engine, optional: true},
-		{name: "numpy alone in a container", starts: few(cfg.starts / 20), manifest: image(cfg.waiting()), body: digit, args: engine, optional: true},
 	}, nil
 }
 
@@ -170,9 +172,14 @@ func measureColdStarts(ctx context.Context, cfg config, report *Report) error {
 	if err != nil {
 		return err
 	}
+	return report.measureAll(ctx, cfg, models)
+}
+
+// measureAll adds the starts of all models to the report.
+func (r *Report) measureAll(ctx context.Context, cfg config, models []sleepy) error {
 	for _, m := range models {
 		runner.Logf("    %s: %d starts", m.name, m.starts)
-		c := &ColdStart{Name: m.name, Bounded: m.bounded}
+		c := &ColdStart{Name: m.name, MaxP50: m.maxP50, MaxP99: m.maxP99}
 		if m.optional && cfg.docker == "" {
 			c.NotMeasured = "no container engine was given (-docker)"
 		} else if err := m.measure(ctx, cfg, c); err != nil {
@@ -181,7 +188,7 @@ func measureColdStarts(ctx context.Context, cfg config, report *Report) error {
 			}
 			*c = ColdStart{Name: m.name, NotMeasured: cell(err.Error())}
 		}
-		report.ColdStarts = append(report.ColdStarts, *c)
+		r.ColdStarts = append(r.ColdStarts, *c)
 		if c.NotMeasured != "" {
 			runner.Logf("        not measured: %s", c.NotMeasured)
 		} else {
@@ -205,7 +212,7 @@ func (m *sleepy) measure(ctx context.Context, cfg config, c *ColdStart) error {
 	a := newAsker(g)
 	defer a.close()
 	for i := range warmups + m.starts {
-		if err := asleep(ctx, g, coldModel); err != nil {
+		if err := m.asleep(ctx, g); err != nil {
 			return err
 		}
 		q, err := a.function(ctx, coldModel, m.body)
@@ -225,8 +232,8 @@ func (m *sleepy) measure(ctx context.Context, cfg config, c *ColdStart) error {
 		}
 		c.GatewayMillis = append(c.GatewayMillis, now.Capacity.ColdStarts.LastMS)
 		c.StartMillis = append(c.StartMillis, now.Capacity.StartMS)
-		if m.marks != "" {
-			s, err := readSplit(m.marks, q)
+		if m.marks != "" || m.prints {
+			s, err := m.split(ctx, g, q)
 			if err != nil {
 				return err
 			}
@@ -234,6 +241,25 @@ func (m *sleepy) measure(ctx context.Context, cfg config, c *ColdStart) error {
 		}
 	}
 	return nil
+}
+
+// asleep waits until the model has no replica, and, if it starts from a process that waits, until that waits. The gateway counts such
+// processes now and then, so one must be counted for a while.
+func (m *sleepy) asleep(ctx context.Context, g *gateway.Gateway) error {
+	if err := asleep(ctx, g, coldModel); err != nil || !m.waits {
+		return err
+	}
+	var since time.Time
+	return runner.Until(ctx, pollEvery, waitsWithin, "a container waits with the modules of "+coldModel, func(ctx context.Context) (bool, error) {
+		now, err := g.Status(ctx)
+		switch {
+		case err != nil || now.Node == nil || now.Node.Zygotes == 0:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		}
+		return !since.IsZero() && time.Since(since) >= countedFor, err
+	})
 }
 
 // asleep waits until a model has no replica and is not about to get one.
@@ -244,14 +270,37 @@ func asleep(ctx context.Context, g *gateway.Gateway, model string) error {
 	})
 }
 
-// readSplit combines the times that the model's program noted with those of the client. Both use this machine's clock.
-func readSplit(file string, q *asked) (Split, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return Split{}, err
+// split finds the times that the model's program noted of the start that q caused.
+func (m *sleepy) split(ctx context.Context, g *gateway.Gateway, q *asked) (s Split, err error) {
+	if m.marks != "" {
+		text, err := os.ReadFile(m.marks)
+		if err != nil {
+			return s, err
+		}
+		return splitOf(m.marks, string(text), q)
 	}
+	// The line may come after the answer, through the engine.
+	err = runner.Until(ctx, pollEvery, patience, "the model's program prints its times", func(ctx context.Context) (bool, error) {
+		now, err := g.Model(ctx, coldModel)
+		if err != nil {
+			return false, err
+		}
+		for _, line := range slices.Backward(now.Logs) {
+			times, ok := strings.CutPrefix(line.Text, marksLine)
+			if ok && line.Stream == "stdout" {
+				s, err = splitOf("its output", times, q)
+				return err == nil, nil // the times of the start before, as long as these have not come
+			}
+		}
+		return false, nil
+	})
+	return s, err
+}
+
+// splitOf combines the times that the model's program noted with those of the client. Both use this machine's clock.
+func splitOf(file, text string, q *asked) (Split, error) {
 	var began, loaded int64
-	if _, err := fmt.Sscan(string(text), &began, &loaded); err != nil {
+	if _, err := fmt.Sscan(text, &began, &loaded); err != nil {
 		return Split{}, fmt.Errorf("%s: %q: expected two times: %w", file, text, err)
 	}
 	sent, answered := q.began.UnixNano(), q.done.UnixNano()

@@ -56,26 +56,26 @@ func (r *Report) coldStarts(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "\n## Cold starts: the first answer of a model that sleeps\n\nBy the client's clock, in milliseconds, from the query over HTTP until its answer. The model is asked again as soon as it has no "+
 		"replica (idle: %s), so that files and programs are in memory. *Gateway* is the gateway's own clock, from the query that found no replica to the answer; *start* is what it says that a start takes, from the launch until "+
-		"the replica is ready, a mean of the last ones (medians).\n\n| model | starts | p50 | p90 | p99 | longest | target | | gateway | start |\n|---|---|---|---|---|---|---|---|---|---|\n", idle)
+		"the replica is ready, a mean of the last ones (medians).\n\n| model | starts | p50 | p90 | p95 | p99 | longest | target | | gateway | start |\n|---|---|---|---|---|---|---|---|---|---|---|\n", idle)
 	for _, c := range r.ColdStarts {
 		if c.NotMeasured != "" {
-			fmt.Fprintf(b, "| %s | not measured: %s | | | | | | | | |\n", c.Name, c.NotMeasured)
+			fmt.Fprintf(b, "| %s | not measured: %s | | | | | | | | | |\n", c.Name, c.NotMeasured)
 			continue
 		}
 		q := results.Quantiles(c.Millis)
 		target, verdict := "", ""
-		if c.Bounded {
-			target, verdict = fmt.Sprintf("p50 ≤ %d", maxColdP50), results.Verdict(q(0.5) <= maxColdP50)
-			if len(c.Millis) >= minForP99 {
-				target += fmt.Sprintf(", p99 ≤ %d", maxColdP99)
-				verdict += ", " + results.Verdict(q(0.99) <= maxColdP99)
+		if c.MaxP50 > 0 {
+			target, verdict = fmt.Sprintf("p50 ≤ %.0f", c.MaxP50), results.Verdict(q(0.5) <= c.MaxP50)
+			if c.MaxP99 > 0 && len(c.Millis) >= minForP99 {
+				target += fmt.Sprintf(", p99 ≤ %.0f", c.MaxP99)
+				verdict += ", " + results.Verdict(q(0.99) <= c.MaxP99)
 			}
 		}
 		start := "–"
 		if len(c.StartMillis) >= minForStart {
 			start = fmt.Sprintf("%.1f", results.Quantiles(c.StartMillis)(0.5))
 		}
-		fmt.Fprintf(b, "| %s | %d | %.1f | %.1f | %s | %.1f | %s | %s | %.1f | %s |\n", c.Name, len(c.Millis), q(0.5), q(0.9), p99(c.Millis), q(1), target, verdict,
+		fmt.Fprintf(b, "| %s | %d | %.1f | %.1f | %.1f | %s | %.1f | %s | %s | %.1f | %s |\n", c.Name, len(c.Millis), q(0.5), q(0.9), q(0.95), p99(c.Millis), q(1), target, verdict,
 			results.Quantiles(c.GatewayMillis)(0.5), start)
 	}
 	r.splits(b)
