@@ -1,7 +1,9 @@
 """Files that the libraries have written are deployed without code, and answer what each library answers in this process."""
 
 import pickle
+import sys
 
+import cloudpickle
 import joblib
 import lightgbm
 import mlflow.pyfunc
@@ -104,8 +106,10 @@ class Scaled(mlflow.pyfunc.PythonModel):
 
 
 def mlflow_function(path):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # as of a class in a notebook
     answer = Scaled().predict(None, FRAME)
     mlflow.pyfunc.save_model(path, python_model=Scaled(), signature=infer_signature(FRAME, answer), pip_requirements=[])
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
     return FRAME.to_dict("records"), answer.to_dict("records")
 
 

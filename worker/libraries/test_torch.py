@@ -14,7 +14,7 @@ import transformers
 from dropping import deploy, said
 from mlflow.models import infer_signature
 from PIL import Image
-from test_libraries import outputs
+from test_libraries import outputs, post
 
 torch.manual_seed(7)
 ROWS = torch.randn(24, 4, generator=torch.Generator().manual_seed(1))
@@ -212,5 +212,43 @@ def test_deploy_a_file_of_torch(bare, tmp_path, record_property, file):
             assert answer == want
         else:
             np.testing.assert_allclose(answer, want, rtol=1e-4, atol=1e-5)
-    warned = [line for line in said(bare, name) if "warn" in line.lower()]
+    # torch warns of arrays that it cannot write to, as a batch is.
+    warned = [line for line in said(bare, name) if "writ" in line.lower()]
     assert not warned, warned
+
+
+def test_what_people_send_to_torch(bare, tmp_path, record_property):
+    """An index that a table does not have is its caller's error, alone in its batch; a file that is no picture too."""
+    record_property("file", "torch.export and pictures: wrong values")
+    record_property("compared with", "the words of the error, or the output")
+    exported_two(tmp_path / "values.pt2")
+    made = deploy(bare, tmp_path / "values.pt2")
+    assert made.returncode == 0, made
+    right, wrong = {"ids": [1, 2, 3], "x": [0, 0, 0, 1]}, {"ids": [1, 2, 77], "x": [0, 0, 0, 1]}
+    status, answer = post(bare, "values", {"input_batch": [right, wrong, right]})
+    first, second, third = answer["batch_predictions"]
+    assert (second["code"], first["output"]) == ("invalid_input", third["output"]) and "out of range" in second["cause"], answer
+    status, answer = post(bare, "values", {"input": {"ids": [1, 2], "x": [0, 0, 0, 1]}})
+    assert status == 400 and "ids: expected 3 numbers" in answer["cause"], answer
+    status, answer = post(bare, "values", {"input": {"ids": [1, 2, 2.5], "x": [0, 0, 0, 1]}})
+    assert status == 400 and "2.5" in answer["cause"], answer
+
+    pictures(tmp_path / "values-vit")
+    made = deploy(bare, tmp_path / "values-vit")
+    assert made.returncode == 0, made
+    good, bad = ({"b64": base64.b64encode(data).decode()} for data in (picture(1), b"no picture"))
+    status, answer = post(bare, "values-vit", {"input_batch": [good, bad, good]})
+    first, second, third = answer["batch_predictions"]
+    assert (second["code"], first["output"]) == ("invalid_input", third["output"]) and "not a picture" in second["cause"], answer
+
+
+WEIGHTS = {"weights.pt": lambda path: torch.save(perceptron().state_dict(), path), "batch.pt2": lambda path: torch.export.save(torch.export.export(perceptron(), (ROWS,)), path)}
+
+
+@pytest.mark.parametrize("file, words", [("weights.pt", "save the program with torch.export.save"), ("batch.pt2", "export it with a dynamic first dimension")])
+def test_a_file_of_torch_that_deploy_refuses(bare, tmp_path, record_property, file, words):
+    record_property("file", f"{file}, which cannot be served")
+    record_property("compared with", "the words of deploy")
+    WEIGHTS[file](tmp_path / file)
+    refused = deploy(bare, tmp_path / file, "--allow-pickle", "--input", "float32[4]")
+    assert refused.returncode == 1 and words in refused.stderr, refused

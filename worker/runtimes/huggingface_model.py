@@ -116,7 +116,7 @@ class Pipeline:
     def predict(self, batch):
         with torch.inference_mode():
             if self.task == "image-classification":
-                pictures = [self.open(io.BytesIO(data)).convert("RGB") for data in batch]
+                pictures = [self.picture(data) for data in batch]
                 return self.classes(self.model(**self.processor(images=pictures, return_tensors="pt")).logits)
             tokens = self.tokenizer(batch, padding=True, truncation=True, return_tensors="pt")
             if self.task == "text-classification":
@@ -125,6 +125,14 @@ class Pipeline:
             if self.task == "text-generation":
                 ids = ids[:, tokens["input_ids"].shape[1] :]
             return self.tokenizer.batch_decode(ids, skip_special_tokens=True), [None] * len(batch)
+
+    def picture(self, data):
+        try:
+            return self.open(io.BytesIO(data)).convert("RGB")
+        except Exception as e:  # of many kinds: the decoder's, or struct.error
+            import xebec
+
+            raise xebec.Error(f"not a picture: {e}") from e
 
     def classes(self, logits):
         scores = logits.float().softmax(-1) if logits.shape[-1] > 1 else logits.float().sigmoid()

@@ -21,6 +21,7 @@ def missing(e, *requirements):
 
 
 try:
+    import mlflow.exceptions
     import mlflow.pyfunc
     import numpy as np
     import pandas
@@ -28,6 +29,10 @@ except ImportError as e:
     missing(e, "mlflow-skinny", "numpy", "pandas")
 
 COLUMNS = {"boolean": "bool", "integer": "int32", "long": "int64", "float": "float32", "double": "float64", "string": "string", "binary": "bytes"}
+# The package that has a module which a flavour imports.
+PACKAGES = {"sklearn": "scikit-learn", "PIL": "pillow", "sentence_transformers": "sentence-transformers"} | {
+    name: name for name in "catboost cloudpickle joblib keras lightgbm onnx onnxruntime polars prophet scipy skops spacy statsmodels tensorflow torch transformers xgboost".split()
+}
 
 
 def tensors(schema, what):
@@ -51,7 +56,13 @@ class Served:
         try:
             self.model = mlflow.pyfunc.load_model(path)
         except ImportError as e:
-            missing(e, "mlflow-skinny", "numpy", "pandas", *([e.name] if e.name else []))
+            package = PACKAGES.get((e.name or "").split(".")[0])
+            if package is None:  # never the name of a module: somebody else's package may have it
+                sys.exit(
+                    f"{path}: {e}: if that is a package, name it with --requirements FILE; if it is code of yours, save the model with "
+                    "code_paths=[FILE], which brings the code along"
+                )
+            missing(e, "mlflow-skinny", "numpy", "pandas", package)
         self.signature = self.model.metadata.signature
         if self.signature is None or self.signature.inputs is None:
             sys.exit(f"{path}: was logged without a signature: log it with signature=mlflow.models.infer_signature(inputs, outputs)")
@@ -100,6 +111,19 @@ class Served:
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
 
+def refusing(predict, *refusals):
+    """Predict, with the exceptions by which the library refuses values as errors of the caller, who gets the first line of their text."""
+    import xebec
+
+    def refuse(batch):
+        try:
+            return predict(batch)
+        except refusals as e:
+            raise xebec.Error((str(e).strip() or type(e).__name__).splitlines()[0]) from e
+
+    return refuse
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
@@ -112,4 +136,4 @@ if __name__ == "__main__":
     else:
         import xebec
 
-        xebec.serve(served.predict, text=all(i["dtype"] != "bytes" for i in served.inputs))
+        xebec.serve(refusing(served.predict, ValueError, mlflow.exceptions.MlflowException), text=all(i["dtype"] != "bytes" for i in served.inputs))

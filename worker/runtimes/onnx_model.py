@@ -24,6 +24,7 @@ def missing(e, *requirements):
 try:
     import numpy as np
     import onnxruntime
+    from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 except ImportError as e:
     missing(e, "onnxruntime", "numpy")
 
@@ -132,6 +133,19 @@ class Graph:
         return values
 
 
+def refusing(predict, *refusals):
+    """Predict, with the exceptions by which the library refuses values as errors of the caller, who gets the first line of their text."""
+    import xebec
+
+    def refuse(batch):
+        try:
+            return predict(batch)
+        except refusals as e:
+            raise xebec.Error((str(e).strip() or type(e).__name__).splitlines()[0]) from e
+
+    return refuse
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
@@ -143,4 +157,5 @@ if __name__ == "__main__":
     else:
         import xebec
 
-        xebec.serve(graph.predict, text=True)
+        # An index out of range, or varying shapes that do not go together, is an InvalidArgument.
+        xebec.serve(refusing(graph.predict, InvalidArgument), text=True)

@@ -67,7 +67,13 @@ def text_columns(estimator):
 
 class Served:
     def __init__(self, path, declared=None):
-        self.estimator = joblib.load(path)
+        try:
+            self.estimator = joblib.load(path)
+        except (ImportError, AttributeError) as e:  # a pickle has the names of its classes and functions, and not their code
+            sys.exit(
+                f"{path}: {e}: if that is a package, name it, with scikit-learn and joblib, in --requirements FILE; if it is code of yours, write a model.py "
+                "beside that code, which loads the file"
+            )
         if not hasattr(self.estimator, "predict"):
             sys.exit(f"{path}: holds a {type(self.estimator).__name__}: expected an estimator with a method predict")
         self.text = takes_text(self.estimator)
@@ -131,6 +137,19 @@ class Served:
         return {"inputs": inputs, "outputs": [{"name": "output", "dtype": dtype, "shape": list(outputs.shape[1:])}], "notes": notes}
 
 
+def refusing(predict, *refusals):
+    """Predict, with the exceptions by which the library refuses values as errors of the caller, who gets the first line of their text."""
+    import xebec
+
+    def refuse(batch):
+        try:
+            return predict(batch)
+        except refusals as e:
+            raise xebec.Error((str(e).strip() or type(e).__name__).splitlines()[0]) from e
+
+    return refuse
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
@@ -146,4 +165,5 @@ if __name__ == "__main__":
     else:
         import xebec
 
-        xebec.serve(served.predict, confidences=served.proba, text=True)
+        # A category that it was not fitted on, or a missing value, is a ValueError.
+        xebec.serve(refusing(served.predict, ValueError), confidences=served.proba, text=True)

@@ -143,6 +143,19 @@ class Served:
         return outputs["output"] if list(outputs) == ["output"] else outputs
 
 
+def refusing(predict, *refusals):
+    """Predict, with the exceptions by which the library refuses values as errors of the caller, who gets the first line of their text."""
+    import xebec
+
+    def refuse(batch):
+        try:
+            return predict(batch)
+        except refusals as e:
+            raise xebec.Error((str(e).strip() or type(e).__name__).splitlines()[0]) from e
+
+    return refuse
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
@@ -157,4 +170,4 @@ if __name__ == "__main__":
     else:
         import xebec
 
-        xebec.serve(served.predict)
+        xebec.serve(refusing(served.predict, IndexError, ValueError))  # an index that an embedding does not have
