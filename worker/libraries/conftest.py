@@ -67,28 +67,42 @@ def versions():
 
 
 def row(report, outcome):
-    """A line of the report's table: what was tested, what it was compared with, and how it went."""
+    """What was tested, and its line of the report's table: with what it was compared, and how it went."""
     said = dict(report.user_properties)
     name = report.nodeid.split("::")[1].removeprefix("test_")
     what = said.pop("file", name.split("[")[0].replace("_", " ") + (f" [{name.split('[', 1)[1]}" if "[" in name else ""))
     compared = said.pop("compared with", "")
-    return f"| {what} | {compared} | {outcome} | {report.duration:.1f} | {'; '.join(f'{k} {v}' for k, v in said.items())} |"
+    return what, f"| {what} | {compared} | {outcome} | {report.duration:.1f} | {'; '.join(f'{k} {v}' for k, v in said.items())} |"
+
+
+HEAD = "| what | compared with | result | seconds | measured |\n|---|---|---|---|---|\n"
+
+
+def rows_of(path):
+    """The lines of the table of a report, by what was tested."""
+    if not path.exists() or HEAD not in path.read_text():
+        return {}
+    table = path.read_text().split(HEAD)[1].split("\n\n")[0]
+    return {line.split(" | ")[0].removeprefix("| "): line for line in table.splitlines()}
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Writes the report: each test with its result, and the versions of the libraries."""
-    path = config.getoption("--report")
-    if path is None:
+    """Writes the report: each test with its result, and the versions of the libraries. A run of some tests renews their lines only."""
+    if config.getoption("--report") is None:
         return
-    stats = terminalreporter.stats
-    rows = [row(report, outcome) for outcome in ("error", "failed", "passed") for report in stats.get(outcome, [])]
-    counts = ", ".join(f"{len(stats[outcome])} {outcome}" for outcome in ("passed", "failed", "error") if stats.get(outcome))
+    path = Path(config.getoption("--report"))
+    rows = rows_of(path)
+    for outcome in ("passed", "failed", "error"):
+        rows |= dict(row(report, outcome) for report in terminalreporter.stats.get(outcome, []))
+    count = {outcome: sum(f"| {outcome} |" in line for line in rows.values()) for outcome in ("passed", "failed", "error")}
     lines = {d.parent.name: len(d.read_text().splitlines()) for d in sorted(HERE.glob("*/model.py"))}
-    today = datetime.date.today()
-    Path(path).write_text(
-        f"# Models of real libraries, {today}\n\nMade by `make test-models` with `--report FILE`, with Python {platform.python_version()} on {os.cpu_count()} processors, "
-        f"load {os.getloadavg()[1]:.1f} at its end: {counts}.\nSeconds are of the whole test on this machine, the deployment included; they are no measurement of the library.\n\n"
-        "| what | compared with | result | seconds | measured |\n|---|---|---|---|---|\n" + "\n".join(rows) + "\n\nLines of each `model.py`: "
-        # wrapped as the rest of the page is not: one list, one line
-        + ", ".join(f"{name} {n}" for name, n in lines.items()) + f".\n\nVersions: {versions()}.\n"
+    path.write_text(
+        f"# Models of real libraries, {datetime.date.today()}\n\nMade by `make test-models` with `--report FILE`, Python {platform.python_version()}, on {os.cpu_count()} processors "
+        f"at load {os.getloadavg()[1]:.0f}: {', '.join(f'{n} {outcome}' for outcome, n in count.items() if n)}.\nSeconds are of the whole test with its deployment; on a busy machine "
+        "most of them are waiting.\n\n"
+        + HEAD
+        + "\n".join(rows.values())
+        + "\n\nLines of each `model.py`: "
+        + ", ".join(f"{name} {n}" for name, n in lines.items())
+        + f".\n\nVersions: {versions()}.\n"
     )

@@ -169,7 +169,8 @@ func containersSleep(t *testing.T, e *engine) {
 }
 
 // Of a sleeping model with preload one container waits that has imported the modules, and describe gateway counts it. It becomes the replica that
-// a query wakes. When that sleeps another one waits, and none when the model is gone.
+// a query wakes. When that sleeps another one waits, and none when the model is gone. The gateway keeps copies of the model's files, which both
+// kinds of container must have mounted.
 func containersWait(t *testing.T, e *engine) {
 	tag := needImages(t)
 	dir := openDir(t)
@@ -179,7 +180,7 @@ there = "numpy" in sys.modules
 import os, xebec
 xebec.serve(lambda batch: [f"{there} {os.environ['KEY']} {len(open('model.py').readlines())}" for _ in batch])
 `)
-	g := e.serve(t, "--config", manifest(t, fmt.Sprintf(`
+	g := e.serve(t, "--data-dir", newDir(t), "--config", manifest(t, fmt.Sprintf(`
 ---
 kind: Model
 name: m
