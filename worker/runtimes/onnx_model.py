@@ -112,7 +112,7 @@ class Graph:
         columns = {i.name: self.column(i, columns[i.name]) for i in self.inputs}
         n = len(next(iter(columns.values())))
         if not self.single and all(isinstance(c, np.ndarray) for c in columns.values()):
-            return tuple(self.run(columns))
+            return self.named(self.run(columns))
         groups = {}  # queries that can be evaluated together
         for k in range(n):
             shapes = tuple(np.shape(c[k]) for c in columns.values())
@@ -123,7 +123,12 @@ class Graph:
             for result, output in zip(results, self.run(feed)):
                 for k, value in zip(queries, output):
                     result[k] = value
-        return tuple(results)
+        return self.named(results)
+
+    @staticmethod
+    def named(outputs):
+        """The outputs as predict returns them: one alone, several as a tuple in their order."""
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     @staticmethod
     def column(declared, values):
