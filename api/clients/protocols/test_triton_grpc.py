@@ -165,6 +165,20 @@ def test_control(client):
     fails("UNIMPLEMENTED", "--model-control", lambda: client.load_model("numbers"))
 
 
+@refused("tensors in shared memory, whatever their name, size and offset")
+def test_regions(client):
+    for region, size, offset in (("r", 32, 0), ("r", 2**62, 2**62), ("triton_python_backend_shm_region_x", 32, 0), ("../x", 32, 0), ("", 0, 0)):
+        placed = triton.InferInput("x", [2, 4], "FP32")
+        placed.set_shared_memory(region, size, offset)
+        output = triton.InferRequestedOutput("y")
+        output.set_shared_memory(region, size, offset)
+        fails("UNIMPLEMENTED", "shared memory", lambda: client.infer("numbers", [placed]))
+        fails("UNIMPLEMENTED", "shared memory", lambda: client.infer("numbers", [tensor("x", FOUR)], outputs=[output]))
+        fails("UNIMPLEMENTED", "shared memory", lambda: client.register_system_shared_memory(region or "none", "/" + region, size, offset=offset))
+        fails("UNIMPLEMENTED", "shared memory", lambda: client.unregister_system_shared_memory(region))
+    assert (client.infer("numbers", [tensor("x", FOUR)]).as_numpy("y") == FOUR).all()
+
+
 @refused("shared memory, trace and log settings")
 def test_unsupported(client):
     fails("UNIMPLEMENTED", "shared memory", lambda: client.register_system_shared_memory("a", "/b", 1))

@@ -158,6 +158,20 @@ def test_shared_memory(client):
     fails(501, "shared memory", lambda: client.get_cuda_shared_memory_status())
 
 
+@refused("tensors in shared memory, whatever their name, size and offset")
+def test_regions(client):
+    for region, size, offset in (("r", 32, 0), ("r", 2**62, 2**62), ("triton_python_backend_shm_region_x", 32, 0), ("x y", 32, 0), ("", 0, 0)):
+        placed = triton.InferInput("x", [2, 4], "FP32")
+        placed.set_shared_memory(region, size, offset)
+        output = triton.InferRequestedOutput("y")
+        output.set_shared_memory(region, size, offset)
+        fails(501, "shared memory", lambda: client.infer("numbers", [placed]))
+        fails(501, "shared memory", lambda: client.infer("numbers", [tensor("x", FOUR)], outputs=[output]))
+        fails(501, "shared memory", lambda: client.register_system_shared_memory(region or "none", "/" + region, size, offset=offset))
+        fails(501, "shared memory", lambda: client.unregister_system_shared_memory(region))
+    assert (client.infer("numbers", [tensor("x", FOUR)]).as_numpy("y") == FOUR).all()
+
+
 @refused("trace and log settings")
 def test_settings(client):
     fails(501, "", lambda: client.get_trace_settings())
