@@ -42,6 +42,7 @@ trap 'stop; rm -f "$results"' EXIT
 serve() {
 	stop
 	dir=$(mktemp -d)
+	: >"$dir/log"
 	PATH=$PWD/bin:$PATH bin/xebec serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --grpc-listen 127.0.0.1:0 --data-dir none --config "$@" 2>"$dir/log" &
 	gateway=$!
 	for ((i = 0; i < 600; i++)); do # the gateway writes its addresses when it serves
