@@ -195,7 +195,7 @@ func measureScenario(ctx context.Context, cfg config, s scenario, servers []*ser
 func (s *scenario) load(cfg config, addr string) loadgen.Options {
 	return loadgen.Options{
 		Addr:        addr,
-		Requests:    []loadgen.Request{{Wire: loadgen.Render(addr, "/noop/predict", s.contentType, s.body), Contains: []byte(`"output":0`)}},
+		Requests:    s.ask.load(addr),
 		Connections: s.connections,
 		CPUs:        cfg.generatorCores,
 		Warmup:      cfg.warmup,

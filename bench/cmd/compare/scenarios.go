@@ -15,8 +15,7 @@ type scenario struct {
 	name        string
 	setting     setting
 	connections int
-	contentType string
-	body        []byte
+	ask         question
 	maxCPURatio float64
 	maxP50Ratio float64
 	maxMemRatio float64
@@ -47,20 +46,31 @@ var (
 // smallJSON has 40 bytes.
 var smallJSON = []byte(`{"input": [0.5, 1.25, -3.75, 100, 7.50]}`)
 
-// Binary bodies are float32 zeros: 3 KiB are about the 784 pixels of an MNIST digit, 600 KiB a 224 × 224 picture in colour. The model ignores
-// the values.
+var (
+	small   = native(loadgen.JSON, smallJSON)
+	digit   = native(loadgen.Binary, make([]byte, 3<<10))   // about the 784 pixels of an MNIST digit, as float32
+	picture = native(loadgen.Binary, make([]byte, 600<<10)) // a 224 × 224 picture in colour
+)
+
+// The model ignores the values. The scenarios called OIP and TF are the function in the other protocols.
 var scenarios = []scenario{
-	{"40 B JSON, 64", shared, 64, loadgen.JSON, smallJSON, 1.15, 0, 0},
-	{"3 KiB binary, 64", shared, 64, loadgen.Binary, make([]byte, 3<<10), 1.15, 0, 0},
-	{"600 KiB binary, 16", shared, 16, loadgen.Binary, make([]byte, 600<<10), 1.15, 0, 0},
-	{"600 KiB binary, 256", shared, 256, loadgen.Binary, make([]byte, 600<<10), 0, 0, 1.5},
-	{"40 B JSON, 1", shared, 1, loadgen.JSON, smallJSON, 1.3, 1.4, 0},
-	{"40 B JSON, 4", shared, 4, loadgen.JSON, smallJSON, 0, 0, 0},
-	{"40 B JSON, 16", shared, 16, loadgen.JSON, smallJSON, 0, 0, 0},
-	{"40 B JSON, 256", shared, 256, loadgen.JSON, smallJSON, 0, 0, 0},
-	{"40 B JSON, 4096", shared, 4096, loadgen.JSON, smallJSON, 0, 0, 0},
-	{"40 B JSON, 1, apart", apart, 1, loadgen.JSON, smallJSON, 1.3, 1.4, 0},
-	{"40 B JSON, 64, Python", sharedPython, 64, loadgen.JSON, smallJSON, 0, 0, 0},
-	{"40 B JSON, 1, Python", sharedPython, 1, loadgen.JSON, smallJSON, 0, 1.8, 0},
-	{"40 B JSON, 1, Python, apart", apartPython, 1, loadgen.JSON, smallJSON, 0, 1.8, 0},
+	{"40 B JSON, 64", shared, 64, small, 1.15, 0, 0},
+	{"3 KiB binary, 64", shared, 64, digit, 1.15, 0, 0},
+	{"600 KiB binary, 16", shared, 16, picture, 1.15, 0, 0},
+	{"600 KiB binary, 256", shared, 256, picture, 0, 0, 1.5},
+	{"768 numbers of JSON, 64", shared, 64, nativeJSON(768), 0, 0, 0},
+	{"OIP JSON, 10 numbers, 64", shared, 64, oipJSON(10), 2, 0, 0},
+	{"OIP JSON, 768 numbers, 64", shared, 64, oipJSON(768), 2, 0, 0},
+	{"OIP binary, 3 KiB, 64", shared, 64, oipBinary(768), 1.4, 0, 0},
+	{"TF JSON, 10 numbers, 64", shared, 64, tfJSON(10), 2, 0, 0},
+	{"TF JSON, 768 numbers, 64", shared, 64, tfJSON(768), 2, 0, 0},
+	{"40 B JSON, 1", shared, 1, small, 1.3, 1.4, 0},
+	{"40 B JSON, 4", shared, 4, small, 0, 0, 0},
+	{"40 B JSON, 16", shared, 16, small, 0, 0, 0},
+	{"40 B JSON, 256", shared, 256, small, 0, 0, 0},
+	{"40 B JSON, 4096", shared, 4096, small, 0, 0, 0},
+	{"40 B JSON, 1, apart", apart, 1, small, 1.3, 1.4, 0},
+	{"40 B JSON, 64, Python", sharedPython, 64, small, 0, 0, 0},
+	{"40 B JSON, 1, Python", sharedPython, 1, small, 0, 1.8, 0},
+	{"40 B JSON, 1, Python, apart", apartPython, 1, small, 0, 1.8, 0},
 }

@@ -96,7 +96,7 @@ func startXebec(ctx context.Context, cfg config, where setting) (*serverProcess,
 
 // noopAnswers queries the model, because a gateway whose model has failed is ready, too.
 func noopAnswers(g *gateway.Gateway) error {
-	got, err := answer.Of(&http.Client{Timeout: time.Second}, "http://"+g.Addr+"/noop/predict", loadgen.JSON, smallJSON)
+	got, err := small.of(&http.Client{Timeout: time.Second}, g.Addr)
 	if err != nil {
 		return err
 	}
@@ -108,15 +108,14 @@ func noopAnswers(g *gateway.Gateway) error {
 
 // checksBodies makes sure that the gateway reads request bodies. One that did not would be fast, and noop would not notice.
 func checksBodies(addr string) error {
-	for _, c := range []struct {
-		contentType, body, what string
-	}{{loadgen.JSON, `{"input": ["one"]}`, "text in a float32 input"}, {loadgen.Binary, "abc", "a raw body of 3 bytes for float32[-1]"}} {
-		got, err := answer.Of(&http.Client{Timeout: 10 * time.Second}, "http://"+addr+"/noop/predict", c.contentType, []byte(c.body))
+	client := &http.Client{Timeout: 10 * time.Second}
+	for _, q := range misfits() {
+		got, err := q.of(client, addr)
 		if err != nil {
 			return err
 		}
 		if got.Status != 400 {
-			return fmt.Errorf("xebec answers %s with status %d (%.200s): expected 400, so its numbers would mean nothing", c.what, got.Status, got.Body)
+			return fmt.Errorf("xebec answers %s with %.100q as %s with status %d (%.200s): expected 400, so its numbers would mean nothing", q.path, q.bodies[0], q.contentType, got.Status, got.Body)
 		}
 	}
 	return nil
@@ -153,7 +152,7 @@ func keepsContents(addr string) error {
 // startFloor runs the floor with the answer that xebec gives to the scenario's request.
 func startFloor(ctx context.Context, cfg config, s scenario, xebec *serverProcess) (*serverProcess, error) {
 	client := &http.Client{Timeout: 10 * time.Second}
-	model, err := answer.Of(client, "http://"+xebec.addr+"/noop/predict", s.contentType, s.body)
+	model, err := s.ask.of(client, xebec.addr)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +176,7 @@ func startFloor(ctx context.Context, cfg config, s scenario, xebec *serverProces
 		return nil, err
 	}
 	ready := func() error {
-		got, err := answer.Of(client, "http://"+addr+"/noop/predict", s.contentType, s.body)
+		got, err := s.ask.of(client, addr)
 		if err == nil && !got.Equal(model) {
 			err = fmt.Errorf("the floor answers %+v, xebec %+v", got, model)
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 )
 
 // Answer is an HTTP answer. In JSON the body is base64.
@@ -22,9 +23,18 @@ const maxBodyBytes = 64 << 20
 // own are the fields that a server sets itself. Server is kept separately.
 var own = []string{"Date", "Content-Length", "Connection", "Server"}
 
-// Of posts body to url and returns the answer.
-func Of(client *http.Client, url, contentType string, body []byte) (*Answer, error) {
-	resp, err := client.Post(url, contentType, bytes.NewReader(body))
+// Of posts body to url and returns the answer. Extra fields are lines without CRLF ("Xebec-Slo-Ms: 50").
+func Of(client *http.Client, url, contentType string, body []byte, fields ...string) (*Answer, error) {
+	req, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", contentType)
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, ":")
+		req.Header.Set(name, strings.TrimSpace(value))
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 func TestOfKeepsWhatTheServerChose(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		if r.Header.Get("Content-Type") != "text/plain" || string(body) != "in" {
-			t.Errorf("got %q as %q", body, r.Header.Get("Content-Type"))
+		if r.Header.Get("Content-Type") != "text/plain" || r.Header.Get("X-Length") != "2" || string(body) != "in" {
+			t.Errorf("got %q with %v", body, r.Header)
 		}
 		w.Header().Set("Server", "xebec")
 		w.Header().Set("X-B", "2")
@@ -23,7 +23,7 @@ func TestOfKeepsWhatTheServerChose(t *testing.T) {
 		io.WriteString(w, "out\x00")
 	}))
 	defer s.Close()
-	got, err := Of(s.Client(), s.URL, "text/plain", []byte("in"))
+	got, err := Of(s.Client(), s.URL, "text/plain", []byte("in"), "X-Length: 2")
 	if err != nil {
 		t.Fatal(err)
 	}
