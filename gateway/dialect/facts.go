@@ -203,7 +203,7 @@ func (w *jsonFacts) name(name string) {
 	if len(w.dst) > w.begin {
 		w.dst = append(w.dst, ',')
 	}
-	w.dst = append(tensorjson.AppendString(w.dst, name), ':')
+	w.dst = append(append(append(w.dst, '"'), name...), `":`...) // names of facts need no escapes
 }
 
 func (w *jsonFacts) Uint(name string, v uint64) {
@@ -218,7 +218,15 @@ func (w *jsonFacts) Bool(name string, v bool) {
 
 func (w *jsonFacts) Float(name string, v float64) {
 	w.name(name)
-	w.dst = strconv.AppendFloat(w.dst, v, 'g', -1, 64)
+	w.dst = appendFloat(w.dst, v)
+}
+
+// appendFloat appends a confidence with the fewest digits that read back. That of one model is always 1.
+func appendFloat(dst []byte, v float64) []byte {
+	if v == 1 {
+		return append(dst, '1')
+	}
+	return strconv.AppendFloat(dst, v, 'g', -1, 64)
 }
 
 func (w *jsonFacts) Text(name string, v []byte) {

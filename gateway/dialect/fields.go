@@ -16,16 +16,37 @@ type factFields struct {
 	notes []byte // memory of the values
 }
 
-// fieldNames are the fields of facts.
-var fieldNames = map[string]string{
-	"query_id": "Xebec-Query-Id", "default": "Xebec-Default", "defaults": "Xebec-Defaults", "default_explanation": "Xebec-Default-Explanation",
-	"confidence": "Xebec-Confidence", "confidences": "Xebec-Confidences", "models": "Xebec-Models", "late": "Xebec-Late", "failed": "Xebec-Failed", "dropped": "Xebec-Dropped",
+// fieldName is the field of a fact. It is asked for every fact of every answer: a switch costs less than a map.
+func fieldName(fact string) string {
+	switch fact {
+	case "query_id":
+		return "Xebec-Query-Id"
+	case "default":
+		return "Xebec-Default"
+	case "defaults":
+		return "Xebec-Defaults"
+	case "default_explanation":
+		return "Xebec-Default-Explanation"
+	case "confidence":
+		return "Xebec-Confidence"
+	case "confidences":
+		return "Xebec-Confidences"
+	case "models":
+		return "Xebec-Models"
+	case "late":
+		return "Xebec-Late"
+	case "failed":
+		return "Xebec-Failed"
+	case "dropped":
+		return "Xebec-Dropped"
+	}
+	return "Xebec-" + fact
 }
 
 // end makes a field of the notes from at on. A later field may move the notes; the earlier ones then keep the old memory.
 func (f *factFields) end(name string, at int) {
 	a := &f.call.Answer
-	a.Fields = append(a.Fields, Field{Name: fieldNames[name], Value: f.notes[at:len(f.notes):len(f.notes)]})
+	a.Fields = append(a.Fields, Field{Name: fieldName(name), Value: f.notes[at:len(f.notes):len(f.notes)]})
 }
 
 func (f *factFields) Uint(name string, v uint64) {
@@ -42,7 +63,7 @@ func (f *factFields) Bool(name string, v bool) {
 
 func (f *factFields) Float(name string, v float64) {
 	at := len(f.notes)
-	f.notes = strconv.AppendFloat(f.notes, v, 'g', -1, 64)
+	f.notes = appendFloat(f.notes, v)
 	f.end(name, at)
 }
 
