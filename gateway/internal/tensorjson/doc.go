@@ -32,6 +32,6 @@
 // It starts nothing and waits for nothing. It knows no HTTP, and no model beyond the given specs. It keeps no reference
 // to a body after the next one.
 //
-// Where to read next: request.go, rows.go and feedback.go for the dialect, value.go for matching shapes, number.go for
-// converting decimals to floats and why that is correct.
+// Where to read next: request.go, rows.go and feedback.go for the dialect, value.go for matching shapes, plain.go for the
+// loop in which the time of a tensor is spent, number.go for converting decimals to floats and why that is correct.
 package tensorjson

@@ -11,11 +11,8 @@ import (
 // bracket. base is the index of the first element, for messages. lengthPrefixed writes a length before each element of
 // BYTES.
 func (r *Reader) run(dst []byte, dtype api.DType, lengthPrefixed bool, limit, base int) ([]byte, int, error) {
-	switch dtype {
-	case api.Float32:
-		return r.run32(dst, limit, base)
-	case api.Float64:
-		return r.run64(dst, limit, base)
+	if !lengthPrefixed && !dtype.Variable() {
+		return r.numbers(dst, dtype, limit, base)
 	}
 	var err error
 	for n := 0; ; {
@@ -46,68 +43,110 @@ func (r *Reader) run(dst []byte, dtype api.DType, lengthPrefixed bool, limit, ba
 	}
 }
 
-// run32 is run for float32, and run64 for float64: the most common types. Both stay in this loop while numbers have the
-// most common form. They leave every other form, and every error, to scalar.
-func (r *Reader) run32(dst []byte, limit, base int) ([]byte, int, error) {
-	b := r.body
-	for n := 1; ; n++ {
-		i := r.pos
-		if i < len(b) && b[i] == ' ' {
-			i++
+// numbers is run for types that are not text. It reads plain numbers many at a time, and leaves every other form, and every error, to scalar.
+func (r *Reader) numbers(dst []byte, dtype api.DType, limit, base int) (_ []byte, n int, err error) {
+	for {
+		found, next := r.plains(limit - n)
+		k := len(found)
+		switch {
+		case k == 0:
+			dst, err = r.scalar(dst, dtype, base+n+1)
+			k, next = 1, r.pos
+		case dtype == api.Float32:
+			dst, err = r.float32s(dst, found, base+n)
+		case dtype == api.Float64:
+			dst, err = r.float64s(dst, found, base+n)
+		case dtype.Float():
+			dst, err = r.scalars(dst, found, dtype, base+n)
+		default:
+			dst, err = r.integers(dst, found, dtype, base+n)
 		}
-		w, places, sign, next := fastScan(b, i)
-		// Converting w and dividing each have an error of half a unit in the last place, together less than two.
-		f, sure := narrow(float64(w) / pow10Float[places&31])
-		if next > 0 && sure {
-			dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(f)|uint32(sign>>32))
-			r.pos = next
-		} else {
-			var err error
-			if dst, err = r.scalar(dst, api.Float32, base+n); err != nil {
-				return dst, n, err
-			}
+		if err != nil {
+			return dst, n, err
 		}
-		if next = r.pos; next < len(b) && b[next] == ',' && n < limit {
-			r.pos = next + 1
-			continue
-		}
+		n += k
+		r.pos = next
 		if more, err := r.nextComma(n == limit); err != nil || !more {
 			return dst, n, err
 		}
 	}
 }
 
-func (r *Reader) run64(dst []byte, limit, base int) ([]byte, int, error) {
-	b := r.body
-	for n := 1; ; n++ {
-		i := r.pos
-		if i < len(b) && b[i] == ' ' {
-			i++
-		}
-		w, places, sign, next := fastScan(b, i)
-		var f float64
-		if w <= exactInt {
-			f = float64(w) / pow10Float[places&31] // as in toFloat64
-		} else {
-			f = eiselLemire(w, -places)
-		}
-		if next > 0 && f >= 0 {
-			dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(f)|sign)
-			r.pos = next
-		} else {
-			var err error
-			if dst, err = r.scalar(dst, api.Float64, base+n); err != nil {
-				return dst, n, err
-			}
-		}
-		if next = r.pos; next < len(b) && b[next] == ',' && n < limit {
-			r.pos = next + 1
-			continue
-		}
-		if more, err := r.nextComma(n == limit); err != nil || !more {
-			return dst, n, err
+// scalars reads plain numbers one by one. They are the elements base to base+len(list)-1.
+func (r *Reader) scalars(dst []byte, list []plain, dtype api.DType, base int) (_ []byte, err error) {
+	for i, p := range list {
+		r.pos = p.offset()
+		if dst, err = r.scalar(dst, dtype, base+i+1); err != nil {
+			break
 		}
 	}
+	return dst, err
+}
+
+// float32s converts plain numbers, the elements from base on.
+func (r *Reader) float32s(dst []byte, list []plain, base int) (_ []byte, err error) {
+	for i, p := range list {
+		// Converting w and dividing each have an error of half a unit in the last place, together less than two.
+		d := float64(p.w) / pow10Float[p.places()]
+		if nearTie32(d) {
+			if dst, err = r.scalars(dst, list[i:i+1], api.Float32, base+i); err != nil {
+				break
+			}
+			continue
+		}
+		dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(float32(d))|uint32(p.sign()>>32))
+	}
+	return dst, err
+}
+
+// float64s converts plain numbers, the elements from base on.
+func (r *Reader) float64s(dst []byte, list []plain, base int) (_ []byte, err error) {
+	for i, p := range list {
+		var f float64
+		if p.w <= exactInt {
+			f = float64(p.w) / pow10Float[p.places()] // as in toFloat64
+		} else if f = eiselLemire(p.w, -int(p.places())); f < 0 {
+			if dst, err = r.scalars(dst, list[i:i+1], api.Float64, base+i); err != nil {
+				break
+			}
+			continue
+		}
+		dst = binary.LittleEndian.AppendUint64(dst, math.Float64bits(f)|p.sign())
+	}
+	return dst, err
+}
+
+// integers converts plain numbers, the elements from base on. It leaves numbers with a point, the least negative ones and those out of range to scalar.
+func (r *Reader) integers(dst []byte, list []plain, dtype api.DType, base int) (_ []byte, err error) {
+	limit, signed := intLimit(dtype)
+	size := dtype.Size()
+	for i, p := range list {
+		mag := p.w
+		if p.places() > 0 || mag > limit || p.minus() && !signed {
+			if dst, err = r.scalars(dst, list[i:i+1], dtype, base+i); err != nil {
+				break
+			}
+			continue
+		}
+		if p.minus() {
+			mag = -mag
+		}
+		dst = appendInteger(dst, mag, size)
+	}
+	return dst, err
+}
+
+// appendInteger appends the lowest bytes of v, as many as size.
+func appendInteger(dst []byte, v uint64, size int) []byte {
+	switch size {
+	case 1:
+		return append(dst, byte(v))
+	case 2:
+		return binary.LittleEndian.AppendUint16(dst, uint16(v))
+	case 4:
+		return binary.LittleEndian.AppendUint32(dst, uint32(v))
+	}
+	return binary.LittleEndian.AppendUint64(dst, v)
 }
 
 // nextComma consumes the comma after an element. more is false, and nothing is consumed, at a bracket, or at a comma if
@@ -169,17 +208,11 @@ func (r *Reader) scalar(dst []byte, dtype api.DType, place int) ([]byte, error) 
 		return dst, r.outOfRange(next, dtype, place)
 	}
 	r.pos = next
-	switch dtype.Size() {
-	case 1:
-		return append(dst, byte(mag)), nil
-	case 2:
-		return binary.LittleEndian.AppendUint16(dst, uint16(mag)), nil
-	case 4:
-		return binary.LittleEndian.AppendUint32(dst, uint32(mag)), nil
-	case 8:
-		return binary.LittleEndian.AppendUint64(dst, mag), nil
+	size := dtype.Size()
+	if size == 0 {
+		return dst, api.Errorf(api.Internal, "no such element type: %s", dtype)
 	}
-	return dst, api.Errorf(api.Internal, "no such element type: %s", dtype)
+	return appendInteger(dst, mag, size), nil
 }
 
 // intLimit returns the largest value of an integer type. BOOL accepts 0 and 1.

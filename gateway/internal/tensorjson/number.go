@@ -23,7 +23,7 @@ const maxDigits = 19
 // maxExponent stops accumulating an exponent's digits: far beyond every type, far below an overflow.
 const maxExponent = 1 << 20
 
-var pow10Int = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
+var pow10Int = [9]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8}
 
 // load8 reads eight bytes at i, with zeros, which are not digits, for bytes beyond the end.
 func load8(b []byte, i int) uint64 {
@@ -157,70 +157,6 @@ var pow10Float = [32]float64{ // the length is a power of two, so that a masked 
 	1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 }
 
-// fastScanBytes is how much text fastScan needs ahead, so that it need not check for the end: a sign, eight digits, a
-// point, three times eight digits, and the following byte, rounded up.
-const fastScanBytes = 40
-
-// fastScan reads the number at b[i] if it has the most common form: up to eight digits, optionally a point and more
-// digits, no exponent, nineteen digits in total. Its value is ±w / 10^places, with places at most [maxDigits] and sign
-// as the sign bit of a float64. It determines the speed of reading tensors. The sign causes no branch, because signs
-// are random, and digits are read eight at a time. next is -1 if the number has another form or there is none; the
-// caller then uses scan.
-func fastScan(b []byte, i int) (w uint64, places int, sign uint64, next int) {
-	if len(b)-i < fastScanBytes {
-		return 0, 0, 0, -1
-	}
-	minus := 0
-	if b[i] == '-' {
-		minus = 1
-	}
-	i += minus
-	first := i
-	w = uint64(b[i] - '0')
-	if w > 9 {
-		return 0, 0, 0, -1
-	}
-	if b[i+1] == '.' {
-		i++
-	} else {
-		x := binary.LittleEndian.Uint64(b[i:]) ^ lsb*'0'
-		marks := nonDigits(x)
-		n := bits.TrailingZeros64(marks) >> 3
-		if marks == 0 || w == 0 && n > 1 {
-			return 0, 0, 0, -1
-		}
-		w = eightDigits(x << uint(64-8*n))
-		i += n
-	}
-	if b[i] == '.' {
-		i++
-		point := i
-		x := binary.LittleEndian.Uint64(b[i:]) ^ lsb*'0'
-		marks := nonDigits(x)
-		if marks == 0 {
-			w = w*1e8 + eightDigits(x)
-			i += 8
-			x = binary.LittleEndian.Uint64(b[i:]) ^ lsb*'0'
-			if marks = nonDigits(x); marks == 0 {
-				w = w*1e8 + eightDigits(x)
-				i += 8
-				x = binary.LittleEndian.Uint64(b[i:]) ^ lsb*'0'
-				marks = nonDigits(x)
-			}
-		}
-		n := bits.TrailingZeros64(marks) >> 3
-		w = w*pow10Int[n&7] + eightDigits(x<<uint(64-8*n))
-		i += n
-		if places = i - point; places == 0 || i-first > maxDigits+1 {
-			return 0, 0, 0, -1
-		}
-	}
-	if b[i]|0x20 == 'e' {
-		return 0, 0, 0, -1
-	}
-	return w, places, uint64(minus) << 63, i
-}
-
 // toFloat64 rounds a scanned number to the nearest float64, ties to even, like strconv.ParseFloat(text, 64). ok is
 // false if it is beyond float64. With up to 53 bits and a small exponent both operands are exact, and the operation
 // rounds only once (Clinger, "How to Read Floating Point Numbers Accurately", 1990). With up to 19 digits the
@@ -287,16 +223,21 @@ func eiselLemire(w uint64, exp int) float64 {
 	return math.Float64frombits(exp2<<52 | man&(1<<52-1))
 }
 
-// narrow rounds a number to float32, given an approximation d that is off by at most two units in d's last place. sure
-// is false if d does not determine the result. Rounding to float32 changes only at the ties between two float32s, where
-// the low 29 bits of a float64 are a one followed by zeros. Unless such a tie lies within those two units (and two
-// more, for safety), d and the number are on the same side of all ties. Subnormals and the largest binade, whose ties
-// lie elsewhere or round to infinity, return false.
-func narrow(d float64) (f float32, sure bool) {
+// nearTie32 reports whether d is so close to a tie between two float32s that a number for which d is an approximation, off by at most two units in d's
+// last place, may be on the other side of it. The low 29 bits of a tie are a one followed by zeros; within four units of it, twice as many as needed,
+// counts as near. Otherwise d and the number round to the same float32. d is 0 or in the range of normal float32s, without the largest binade: ties
+// elsewhere lie elsewhere or round to infinity.
+func nearTie32(d float64) bool {
 	const tieBits, tie, margin = 1<<29 - 1, 1 << 28, 4
+	return math.Float64bits(d)&tieBits-(tie-margin) <= 2*margin
+}
+
+// narrow rounds a number to float32, given an approximation d that is off by at most two units in d's last place. sure is false if d does not determine
+// the result.
+func narrow(d float64) (f float32, sure bool) {
 	const lowest, binades = 1023 - 126, 253
 	u := math.Float64bits(d)
-	return float32(d), u&tieBits-(tie-margin) > 2*margin && (u>>52&0x7ff-lowest < binades || u<<1 == 0)
+	return float32(d), !nearTie32(d) && (u>>52&0x7ff-lowest < binades || u<<1 == 0)
 }
 
 // toFloat32 rounds a scanned number to float32 like strconv.ParseFloat(text, 32).

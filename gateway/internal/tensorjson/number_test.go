@@ -83,7 +83,7 @@ func checkFloat(t *testing.T, s string) {
 func checkValue(t *testing.T, s string, dtype api.DType, want uint64, wantErr error) {
 	t.Helper()
 	spec := api.TensorSpec{Name: "x", DType: dtype, Shape: []int64{-1}}
-	for _, body := range []string{"[" + s + "]", "[" + s + strings.Repeat(" ", fastScanBytes) + "]", "[ " + s + ",0." + strings.Repeat("0", fastScanBytes) + "]"} {
+	for _, body := range []string{"[" + s + "]", "[" + s + strings.Repeat(" ", plainAhead) + "]", "[ " + s + ",0." + strings.Repeat("0", plainAhead) + "]"} {
 		var r Reader
 		var v api.Value
 		r.Reset([]byte(body))

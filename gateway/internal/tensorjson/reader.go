@@ -44,6 +44,10 @@ type Reader struct {
 
 	path  [maxPath]segment
 	depth int
+
+	// plain and tail are memory of plains: numbers that have been read, and the end of the text with zeros behind it.
+	plain [plainRun]plain
+	tail  [2 * plainAhead]byte
 }
 
 // segment is one step of a path: a member's name, or an index if name is empty.
