@@ -48,22 +48,25 @@ const (
 	flightBlocks = 16   // one flight for this many blocks of a shard, at most maxFlights
 	maxFlights   = 4096 //xebec:limit evaluations in a shard that other queries may wait for
 	slotBytes    = 4    // of the index, and of the ghosts
+	// indexSlots is the number of slots in the index for each ghost. A miss reads every entry of its slot's chain, and each
+	// is a line of memory that no cache of the processor has.
+	indexSlots = 2
 )
 
 // init sizes the shard for maxBytes. It returns false if not even one entry fits.
 func (s *shard) init(maxBytes int64) bool {
 	maxBytes = max(maxBytes, 0)
-	// Each of the two tables has a slot for every two to four blocks: the average length of chains in the index if
-	// every entry is as small as possible.
-	slots := 1 << max(bits.Len64(uint64(maxBytes)/(2*(blockBytes+slotBytes)))-1, 0)
+	// There is a ghost for every two to four blocks. If every entry is as small as possible, chains in the index have
+	// one to two entries on average.
+	ghosts := 1 << max(bits.Len64(uint64(maxBytes)/(2*(blockBytes+slotBytes)))-1, 0)
 	s.maxInFlight = min(maxFlights, int(maxBytes/blockBytes/flightBlocks)+1)
-	s.fixedBytes = int64(2*slots*slotBytes + s.maxInFlight*flightBytes)
+	s.fixedBytes = int64((indexSlots+1)*ghosts*slotBytes + s.maxInFlight*flightBytes)
 	capacity := (maxBytes - s.fixedBytes) / blockBytes
 	if capacity < 1+entryShare { // block 0 is not used
 		return false
 	}
 	s.pool.init(int(min(capacity-1, 1<<31)))
-	s.index, s.ghosts = make([]uint32, slots), make([]uint32, slots)
+	s.index, s.ghosts = make([]uint32, indexSlots*ghosts), make([]uint32, ghosts)
 	s.flights = make([]flight, 0, s.maxInFlight)
 	s.quota = s.capacity / probationShare
 	s.maxInFlightBlocks = max(s.capacity/2, 1)
