@@ -19,6 +19,7 @@ type Saved struct {
 	Context string
 	// Rows has a row of the policy's numbers for each candidate. In an Edit, nil means what the state begins with: for the global state that
 	// nothing is known, for a context what is known globally.
+	// A policy's value is neither exported nor replaced; where nothing is known globally, it begins anew.
 	Rows [][]float64
 }
 
@@ -330,6 +331,11 @@ func (t *Table) replace(ctx context.Context, function string, e Edit) (int, erro
 	}
 	if err := t.settle(); err != nil {
 		return 0, err
+	}
+	if slices.ContainsFunc(e.States, func(s Saved) bool { return s.Context == "" && s.Rows == nil }) {
+		if err := f.states.resetValue(); err != nil {
+			return 0, err
+		}
 	}
 	named := map[string]bool{}
 	states := slices.Clone(e.States)

@@ -195,3 +195,19 @@ func (v *value) take(got state.Value) error {
 	v.base, v.revision = got.Data, got.Revision
 	return nil
 }
+
+// resetValue lets a policy's value begin anew.
+func (st *states) resetValue() error {
+	v := st.value
+	if v == nil {
+		return nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.learns {
+		return fmt.Errorf("%w about the value of policy %s: another gateway has the lease on it, and can reset it", ErrNotWritten, st.lineage.policy)
+	}
+	v.now, v.dirty = v.policy.NewValue(len(v.refs)), true
+	v.use()
+	return nil
+}

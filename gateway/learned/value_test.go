@@ -375,3 +375,26 @@ func TestDamagedValue(t *testing.T) {
 		closeTable(t, table)
 	}
 }
+
+// TestResetValue: where the global state is reset, the value begins anew, and stays so after a restart. A gateway that follows cannot do it.
+func TestResetValue(t *testing.T) {
+	server := redistest.Start(t, redistest.Config{})
+	a := openTable(t, openStore(t, server.URL()))
+	fa := a.Declare("f", journal{}, []string{"a", "b"})
+	loadedValue(t, fa)
+	right(fa, 0, 4)
+	b := openTable(t, openStore(t, server.URL()))
+	fb := b.Declare("f", journal{}, []string{"a", "b"})
+	until(t, "the other one follows", func() bool { return slices.Equal(counted(fb), []float64{4, 0}) })
+	if _, err := b.Replace(t.Context(), "f", Edit{States: []Saved{{}}}); !errors.Is(err, ErrNotWritten) {
+		t.Errorf("a gateway that follows resets the value: %v", err)
+	}
+	if _, err := a.Replace(t.Context(), "f", Edit{States: []Saved{{}}}); err != nil {
+		t.Fatal(err)
+	}
+	wantCounts(t, fa, 0, 0)
+	right(fa, 1, 1)
+	until(t, "the other one follows", func() bool { return slices.Equal(counted(fb), []float64{0, 1}) })
+	closeTable(t, b)
+	closeTable(t, a)
+}
