@@ -19,7 +19,7 @@ type Saved struct {
 	Context string
 	// Rows has a row of the policy's numbers for each candidate. In an Edit, nil means what the state begins with: for the global state that
 	// nothing is known, for a context what is known globally.
-	// A policy's value is neither exported nor replaced; where nothing is known globally, it begins anew.
+	// Where nothing is known globally, the policy's value begins anew.
 	Rows [][]float64
 }
 
@@ -55,7 +55,7 @@ var (
 	ErrNoContext  = errors.New("nothing was learned about the context alone: it follows the function as a whole")
 	ErrTooMany    = errors.New("there are too many contexts")
 	// ErrHasValue: see [selection.Valuer].
-	ErrHasValue = errors.New("keeps a value of its own beside the states of its candidates, which is neither exported, imported nor reset")
+	ErrHasValue = errors.New("keeps a value of its own beside the states of its candidates, which is neither exported nor imported; it can be reset")
 	// ErrNotFitting is wrapped by the error of an Edit whose states do not fit the function's policy or candidates.
 	ErrNotFitting = errors.New("does not fit")
 	// ErrNotWritten says that the store could not be asked. Some of the states may have changed.
@@ -117,7 +117,7 @@ func (t *Table) Replace(ctx context.Context, function string, e Edit) (n int, er
 	return n, err
 }
 
-// editable returns a function that learns, and whose states are all that it learns.
+// editable returns a function that learns.
 func (t *Table) editable(function string) (*Function, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,13 +125,18 @@ func (t *Table) editable(function string) (*Function, error) {
 	if f == nil || !f.learns {
 		return nil, ErrNoFunction
 	}
-	if _, ok := f.policy.(selection.Valuer); ok {
-		return nil, fmt.Errorf("the policy %s %w", f.policy.Name(), ErrHasValue)
-	}
 	if t.forgetPending(f.states.lineage) {
 		return nil, fmt.Errorf("%w: an earlier function of this name is still to be deleted from %s", ErrNotWritten, t.store.Name())
 	}
 	return f, nil
+}
+
+// withoutValue returns an error if the policy has a value, without which its numbers are not what was learned.
+func (f *Function) withoutValue() error {
+	if _, ok := f.policy.(selection.Valuer); ok {
+		return fmt.Errorf("the policy %s %w", f.policy.Name(), ErrHasValue)
+	}
+	return nil
 }
 
 // settle writes and reads everything that is pending, so that the store has what memory has.
@@ -164,6 +169,9 @@ func (t *Table) export(ctx context.Context, function string, which Which) (*Expo
 	}
 	f, err := t.editable(function)
 	if err != nil {
+		return nil, err
+	}
+	if err := f.withoutValue(); err != nil {
 		return nil, err
 	}
 	l := f.states.layout
@@ -379,6 +387,11 @@ func (t *Table) replace(ctx context.Context, function string, e Edit) (int, erro
 
 // fits checks the states of an edit.
 func (f *Function) fits(e Edit) error {
+	if slices.ContainsFunc(e.States, func(s Saved) bool { return s.Rows != nil }) {
+		if err := f.withoutValue(); err != nil {
+			return err
+		}
+	}
 	l := f.states.layout
 	seen := map[string]bool{}
 	for _, s := range e.States {

@@ -88,9 +88,17 @@ func (st *states) withValue(v view) view {
 	if st.value != nil {
 		st.value.mu.RLock()
 		st.value.use()
-		v.value, v.state.Value = st.value, st.value.now
+		v.value = st.value
 	}
 	return v
+}
+
+// now is the policy's value; nil if it has none.
+func (v *view) now() selection.Value {
+	if v.value == nil {
+		return nil
+	}
+	return v.value.now
 }
 
 // Select lets the policy choose for a query of a context; an empty context means none. It sets q.State, q.Sticky and
@@ -104,19 +112,19 @@ func (f *Function) Select(context []byte, q *selection.Query, out *selection.Sel
 		q.Sticky = xxh3.HashSeed(context, f.sticky)
 	}
 	v := f.open(context)
-	q.State = v.state
+	q.State, q.Value = v.state, v.now()
 	f.policy.Select(q, out)
 	v.close()
-	q.State = selection.State{}
+	q.State, q.Value = selection.State{}, nil
 }
 
 // Combine lets the policy combine the answers that have arrived. It sets c.State, which is not valid afterwards.
 func (f *Function) Combine(context []byte, c *selection.Combination) {
 	v := f.open(context)
-	c.State = v.state
+	c.State, c.Value = v.state, v.now()
 	f.policy.Combine(c)
 	v.close()
-	c.State = selection.State{}
+	c.State, c.Value = selection.State{}, nil
 }
 
 // Observe lets the policy learn from feedback: once for the context's state, if it has one, and once for the global
@@ -166,9 +174,10 @@ func (f *Function) observeGlobal(fb *selection.Feedback) {
 	clear(g.scratch)
 	fb.State, fb.Delta = f.states.layout.state(g.value), g.scratch
 	if v := f.states.value; v != nil {
-		fb.State.Value = v.change()
+		fb.Value = v.change()
 		f.policy.Observe(fb)
-		v.changed(f.states.lineage)
+		v.changed()
+		fb.Value = nil
 	} else {
 		f.policy.Observe(fb)
 	}

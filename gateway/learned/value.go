@@ -62,7 +62,7 @@ func (v *value) change() selection.Value {
 }
 
 // changed ends change.
-func (v *value) changed(lin *lineage) {
+func (v *value) changed() {
 	if !v.moved && v.learns {
 		v.dirty = true
 	}

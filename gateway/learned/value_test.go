@@ -34,23 +34,13 @@ func (p journal) NewValue(candidates int) selection.Value {
 
 func (p journal) Observe(f *selection.Feedback) {
 	p.tally.Observe(f)
-	c := countsOf(f.State.Value)
+	c := countsOf(f.Value)
 	if c == nil {
 		return
 	}
 	for i, l := range f.Losses {
 		if l == 0 {
 			c.n[i]++
-		}
-	}
-}
-
-// Gains are the counts, so that a test sees the value as a policy does.
-func (p journal) Gains(s selection.State, dst []float64) {
-	clear(dst)
-	if c := countsOf(s.Value); c != nil {
-		for i := range dst {
-			dst[i] = float64(c.n[i])
 		}
 	}
 }
@@ -119,7 +109,14 @@ func right(f *Function, i, times int) {
 
 func counted(f *Function) []float64 {
 	dst := make([]float64, len(f.Candidates()))
-	f.Gains(dst)
+	q := selection.Query{Allowed: selection.All(len(dst))}
+	f.Select(nil, &q, new(selection.Selection)) // so that it is in use
+	v := f.states.value
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for i, n := range countsOf(v.now).n {
+		dst[i] = float64(n)
+	}
 	return dst
 }
 

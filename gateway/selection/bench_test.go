@@ -23,10 +23,10 @@ type cycle struct {
 func newCycle(t testing.TB, name string, candidates, width int) *cycle {
 	p, s := newPolicy(t, name, nil, candidates)
 	b := &cycle{p: p, r: 1}
-	b.q = Query{State: s, Allowed: All(candidates), Limits: make([]float64, candidates)}
-	b.c = Combination{State: s, Selected: All(candidates), Width: width, Known: All(candidates), Tolerance: 1,
+	b.q = Query{State: s, Value: NewValue(p, candidates), Allowed: All(candidates), Limits: make([]float64, candidates)}
+	b.c = Combination{State: s, Value: b.q.Value, Selected: All(candidates), Width: width, Known: All(candidates), Tolerance: 1,
 		Values: make([]float64, candidates*width), Out: make([]float64, width)}
-	b.f = Feedback{State: s, Selected: 1, P: make([]float64, candidates), Losses: make([]float64, candidates), Delta: make([]float64, len(s.V))}
+	b.f = Feedback{State: s, Value: b.q.Value, Selected: 1, P: make([]float64, candidates), Losses: make([]float64, candidates), Delta: make([]float64, len(s.V))}
 	for i := range candidates {
 		s.Row(i)[SlotCount], s.Row(i)[SlotLoss] = 100, float64(i)
 		b.q.Limits[i] = 0.9
@@ -80,6 +80,10 @@ func (b *cycle) selectOnce() {
 }
 
 func (b *cycle) combineOnce() {
+	if b.composed == nil {
+		b.p.Combine(&b.c)
+		return
+	}
 	b.c.Output = b.composed[:0]
 	b.p.Combine(&b.c)
 	b.composed = b.c.Output

@@ -121,7 +121,7 @@ func hashWords(x []float64, text []byte) {
 
 func (p *linUCB) Select(q *Query, out *Selection) {
 	var rank Vector
-	if v, ok := q.State.Value.(*arms); ok {
+	if v, ok := q.Value.(*arms); ok {
 		var x vectorX
 		p.reduce(q.Inputs, v.n-1, &x)
 		for t := q.Allowed; t != 0; t &= t - 1 {
@@ -150,7 +150,7 @@ func (p *linUCB) Shares(s State, allowed Set, dst []float64) {
 
 func (p *linUCB) Observe(f *Feedback) {
 	p.Counting.Observe(f)
-	v, ok := f.State.Value.(*arms)
+	v, ok := f.Value.(*arms)
 	if !ok {
 		return
 	}

@@ -28,7 +28,7 @@ var (
 // ask returns the candidate that is asked for an input.
 func (b *router) ask(v api.Value) int {
 	var out Selection
-	b.table.p.Select(&Query{State: b.s, Allowed: All(b.s.Candidates()), Seed: b.r.next(), Inputs: Tensors{b.specs, []api.Value{v}}}, &out)
+	b.table.p.Select(&Query{State: b.s, Value: b.v, Allowed: All(b.s.Candidates()), Seed: b.r.next(), Inputs: Tensors{b.specs, []api.Value{v}}}, &out)
 	return out.Ask.First()
 }
 
@@ -39,7 +39,7 @@ func (b *router) learn(v api.Value, asked int, loss float64) {
 	}
 	b.losses[asked] = loss
 	clear(b.delta)
-	b.table.p.Observe(&Feedback{State: b.s, Selected: Set(0).With(asked), P: b.p, Losses: b.losses, Delta: b.delta, Inputs: Tensors{b.specs, []api.Value{v}}})
+	b.table.p.Observe(&Feedback{State: b.s, Value: b.v, Selected: Set(0).With(asked), P: b.p, Losses: b.losses, Delta: b.delta, Inputs: Tensors{b.specs, []api.Value{v}}})
 	for i, d := range b.delta {
 		b.s.V[i] += d
 	}
@@ -135,11 +135,11 @@ func TestLinUCBNotices(t *testing.T) {
 // TestLinUCBWithoutAnInput: no input, another input's name and elements that are no numbers are survived, and teach the value nothing.
 func TestLinUCBWithoutAnInput(t *testing.T) {
 	b := newRouter(t, map[string]any{"input": "y"}, 2, pair)
-	before, _ := b.s.Value.AppendBinary(nil)
+	before, _ := b.v.AppendBinary(nil)
 	for range 10 {
 		b.learn(api.Numbers[float32](1, 1), b.ask(api.Value{}), 1)
 	}
-	if after, _ := b.s.Value.AppendBinary(nil); string(after) != string(before) {
+	if after, _ := b.v.AppendBinary(nil); string(after) != string(before) {
 		t.Error("an input that is not there has taught something")
 	}
 	if MeanLoss(b.s, 0) != 1 {
@@ -150,7 +150,7 @@ func TestLinUCBWithoutAnInput(t *testing.T) {
 	for range 10 {
 		b.learn(v, b.ask(v), 1)
 	}
-	for _, x := range b.s.Value.(*arms).arm[0].theta {
+	for _, x := range b.v.(*arms).arm[0].theta {
 		if math.IsNaN(x) {
 			t.Fatal("NaN is learned")
 		}
@@ -182,14 +182,14 @@ func TestLinUCBMerges(t *testing.T) {
 	}
 	teach(one, a, c)
 	base := one.table.p.(Valuer).NewValue(2)
-	data, _ := a.s.Value.AppendBinary(nil)
+	data, _ := a.v.AppendBinary(nil)
 	if err := base.UnmarshalBinary(data); err != nil {
 		t.Fatal(err)
 	}
 	teach(one, a)
 	teach(one, c)
-	a.s.Value.(Merger).Merge(base, c.s.Value)
-	merged, whole := a.s.Value.(*arms), one.s.Value.(*arms)
+	a.v.(Merger).Merge(base, c.v)
+	merged, whole := a.v.(*arms), one.v.(*arms)
 	for i := range merged.arm {
 		for k := range merged.arm[i].theta {
 			if x, y := merged.arm[i].theta[k], whole.arm[i].theta[k]; math.Abs(x-y) > 1e-9 {
@@ -210,5 +210,5 @@ func TestLinUCBMerges(t *testing.T) {
 			}
 		}
 	}
-	testValue(t, one.table.p.(Valuer), one.s.Value, 2)
+	testValue(t, one.table.p.(Valuer), one.v, 2)
 }

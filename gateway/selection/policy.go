@@ -41,13 +41,9 @@ func (s Set) First() int { return bits.TrailingZeros64(uint64(s)) }
 // candidate's observed losses, slot 1 sums them, and the remaining slots belong to the policy.
 //
 // A policy whose knowledge is not a sum of numbers has a [Value] as well, one for each function; see [Valuer].
-type State struct {
+type State struct { // four words, which Go keeps in registers; two more made ucb1 choose in 112 ns instead of 89
 	Slots int
 	V     []float64
-	// Value is nil for policies that are not Valuers. For the others it is nil if nothing is known, and in an Observe
-	// that may change the numbers only. Select, Combine, Shares and Gains must not change it, because several
-	// goroutines read it at once.
-	Value Value
 }
 
 // Slots that every policy's rows have.
@@ -107,6 +103,9 @@ type Policy interface {
 // Query is one query as Select sees it.
 type Query struct {
 	State State
+	// Value is that of a Valuer, or nil if nothing is known. Select and Combine must not change it, because several
+	// goroutines read it at once.
+	Value Value
 	// Allowed is the set of candidates that may be asked. It is not empty in the first call.
 	Allowed Set
 	// Limits is, for each candidate, the fraction of the policy's wish that the plan has room for, from 0 to 1. nil
@@ -151,6 +150,7 @@ type Answer struct {
 // Combination is one query whose answers are to be combined: the inputs of Combine, then its results.
 type Combination struct {
 	State State
+	Value Value // as in Query
 	// Selected is the set of all candidates that were asked, including those that have not answered.
 	Selected Set
 	Answers  []Answer
@@ -190,6 +190,8 @@ type Combination struct {
 type Feedback struct {
 	// State is the current state. Observe does not change it.
 	State State
+	// Value is that of a Valuer, which Observe changes in place; nil if Observe may change the numbers only.
+	Value Value
 	// Selected is the set of candidates that were asked. P holds the probabilities with which they were chosen, by
 	// candidate.
 	Selected Set
@@ -200,7 +202,7 @@ type Feedback struct {
 	// counted the same: of their plain vote, or of their plain average. It is valid if VoteKnown is set.
 	Vote      float64
 	VoteKnown bool
-	// Delta is the change to add to State.V. The caller passes it zeroed. Observe changes State.Value in place.
+	// Delta is the change to add to State.V. The caller passes it zeroed.
 	Delta []float64
 
 	// Inputs and Context are set for policies with Needs.Inputs; Predictions, of the candidates that have answered, for

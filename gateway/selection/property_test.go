@@ -33,7 +33,7 @@ func anyPolicy(t *rapid.T, number *rapid.Generator[float64]) (string, Policy, St
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := State{Slots: p.Slots(), V: make([]float64, n*p.Slots()), Value: NewValue(p, n)}
+	s := State{Slots: p.Slots(), V: make([]float64, n*p.Slots())}
 	p.Init(s)
 	if rapid.Bool().Draw(t, "not new") {
 		for i := range s.V {
@@ -49,7 +49,7 @@ func TestSelectSurvivesAnyState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name, p, s := anyPolicy(t, anyFloat())
 		n := s.Candidates()
-		q := Query{State: s, Seed: rapid.Uint64().Draw(t, "seed"), Sticky: rapid.Uint64().Draw(t, "sticky"), HasContext: rapid.Bool().Draw(t, "context")}
+		q := Query{State: s, Value: NewValue(p, n), Seed: rapid.Uint64().Draw(t, "seed"), Sticky: rapid.Uint64().Draw(t, "sticky"), HasContext: rapid.Bool().Draw(t, "context")}
 		q.Allowed = Set(rapid.Uint64Min(1).Draw(t, "allowed"))&All(n) | 1 // single asks the first candidate or none
 		usable := q.Allowed
 		if p.Mode() == One && rapid.Bool().Draw(t, "limited") {

@@ -187,7 +187,7 @@ func (p *stacking) votes(class uint64, predictions []Prediction, judged int) (su
 const maxStacked = MaxCandidates
 
 func (p *stacking) Combine(c *Combination) {
-	v, _ := c.State.Value.(*stack)
+	v, _ := c.Value.(*stack)
 	if v == nil || len(c.Predictions) == 0 || len(c.Predictions) > maxStacked {
 		p.AllCandidates.Combine(c)
 		return
@@ -238,7 +238,7 @@ func (p *stacking) scoreOf(v *stack, class uint64, asked Set, predictions []Pred
 
 func (p *stacking) Observe(f *Feedback) {
 	p.AllCandidates.Observe(f)
-	v, ok := f.State.Value.(*stack)
+	v, ok := f.Value.(*stack)
 	if !ok || f.Label.Len() == 0 || len(f.Predictions) == 0 {
 		return
 	}

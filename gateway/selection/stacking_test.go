@@ -51,6 +51,7 @@ func readAnswers(t testing.TB, set string) (r recorded) {
 type table struct {
 	p       Policy
 	s       State
+	v       Value
 	answers []Answer
 	said    []Prediction
 	losses  []float64
@@ -60,7 +61,7 @@ type table struct {
 
 func newTable(t testing.TB, policy string, params map[string]any, candidates int) *table {
 	p, s := newPolicy(t, policy, params, candidates)
-	return &table{p: p, s: s, losses: make([]float64, candidates), delta: make([]float64, len(s.V))}
+	return &table{p: p, s: s, v: NewValue(p, candidates), losses: make([]float64, candidates), delta: make([]float64, len(s.V))}
 }
 
 // labels makes the predictions of models that say labels.
@@ -78,14 +79,14 @@ func (b *table) combine(said []Prediction) *Combination {
 	for _, p := range said {
 		b.answers = append(b.answers, Answer{p.Candidate, outputHash(p.Outputs, b.judged), p.Confidence})
 	}
-	c := &Combination{State: b.s, Selected: asked, Answers: b.answers, Predictions: said, Judged: b.judged}
+	c := &Combination{State: b.s, Value: b.v, Selected: asked, Answers: b.answers, Predictions: said, Judged: b.judged}
 	b.p.Combine(c)
 	return c
 }
 
 // label gives feedback for what was combined last.
 func (b *table) label(label Tensors) {
-	f := &Feedback{State: b.s, Selected: All(b.s.Candidates()), Losses: b.losses, Delta: b.delta, Predictions: b.said, Label: label, Judged: b.judged}
+	f := &Feedback{State: b.s, Value: b.v, Selected: All(b.s.Candidates()), Losses: b.losses, Delta: b.delta, Predictions: b.said, Label: label, Judged: b.judged}
 	for i := range b.losses {
 		b.losses[i] = math.NaN()
 	}
@@ -214,7 +215,7 @@ func TestStackingIsBounded(t *testing.T) {
 		b.combine(predictLabels(i, i, 7))
 		b.label(labelOf(i))
 	}
-	if n := len(b.s.Value.(*stack).class); n != 2 {
+	if n := len(b.v.(*stack).class); n != 2 {
 		t.Errorf("%d classes are known, want 2", n)
 	}
 	if c := b.combine(predictLabels(33, 44, 44)); c.Winner != 1 {
@@ -232,10 +233,10 @@ func TestStackingIsRestored(t *testing.T) {
 	r := readAnswers(t, "digits")
 	b := newTable(t, "stacking", nil, 5)
 	b.run(r, rand.New(rand.NewPCG(1, 1)).Perm(400))
-	testValue(t, b.p.(Valuer), b.s.Value, 5)
+	testValue(t, b.p.(Valuer), b.v, 5)
 	other := newTable(t, "stacking", nil, 5)
-	data, _ := b.s.Value.AppendBinary(nil)
-	if err := other.s.Value.UnmarshalBinary(data); err != nil {
+	data, _ := b.v.AppendBinary(nil)
+	if err := other.v.UnmarshalBinary(data); err != nil {
 		t.Fatal(err)
 	}
 	for q := range 200 {
@@ -250,8 +251,8 @@ func TestStackingIsRestored(t *testing.T) {
 	}
 	// Candidates change places, and one is new: its answers count as votes.
 	three := b.p.(Valuer).NewValue(3).(*stack)
-	three.Adopt(b.s.Value, []int{4, -1, 0})
-	old, k := b.s.Value.(*stack), 3
+	three.Adopt(b.v, []int{4, -1, 0})
+	old, k := b.v.(*stack), 3
 	for feature := range old.width + 1 {
 		if got, want := three.weight[k*three.features()+2*(old.width+1)+feature], old.weight[k*old.features()+feature]; got != want {
 			t.Fatalf("weight %d of the third candidate is %v, was %v", feature, got, want)

@@ -42,7 +42,7 @@ func newPolicy(t testing.TB, name string, params map[string]any, candidates int)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := State{Slots: p.Slots(), V: make([]float64, p.Slots()*candidates), Value: NewValue(p, candidates)}
+	s := State{Slots: p.Slots(), V: make([]float64, p.Slots()*candidates)}
 	p.Init(s)
 	return p, s
 }
