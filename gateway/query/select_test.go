@@ -77,7 +77,7 @@ func TestLowConfidenceGivesTheDefault(t *testing.T) {
 
 // TestFeedbackTeaches: labels, verdicts and losses reach the models that they are about, once for each query.
 func TestFeedbackTeaches(t *testing.T) {
-	c := gather(t, "exp4", map[string]any{"eta": 0.5, "vote": 0.0}, floats4, []func(*scheduler.Item){says(7), says(3), says(7)})
+	c := gather(t, "exp4", map[string]any{"eta": 0.5, "vote": 0.0, "boost": 0.0}, floats4, []func(*scheduler.Item){says(7), says(3), says(7)})
 	before := c.weights("")
 	id := c.ask(input).ID
 	c.feed(fmt.Sprintf(`{"query_id":%d,"label":3}`, id), Counted)

@@ -50,7 +50,7 @@
 // expected fall of a log-weight is η times the model's mean loss, however often the model is asked. This also holds
 // where the plan limits a model, because P is the probability after limits.
 //
-// Three things are added to the paper. Each can be turned off: with `gamma: 0, floor: 0` and `floor: 0, vote: 0` exp3 and exp4
+// Four things are added to the paper. Each can be turned off: with `gamma: 0, floor: 0` and `floor: 0, vote: 0, boost: 0` exp3 and exp4
 // are the paper's (TestPaper).
 //
 // In exp3 a fraction γ of the queries is spread evenly, as in Auer et al.
@@ -66,10 +66,13 @@
 // errors of 20 % have a vote with errors of 1.5 %; exp4 without it made 6.2 %, and makes 1.5 % with it. Where the vote is worse
 // than the best model it soon weighs a tenth of it.
 //
+// In exp4 the learning rate falls from boost with the square root of the observations, down to eta. A context of which
+// little is known learns fast: users with sixty labels each made 23.6 % errors instead of 28.2 %. A rate that falls further finds
+// smaller differences where nothing changes, and does not notice changes.
+//
 // The defaults were found by experiment: bench/cmd/learning -orders plays data sets and streams in which models fail to each
 // policy in 20 orders, with a sweep of the parameters, and bench/RESULTS.md has the outcome. exp4 has no more errors than
-// the plain vote on any of them, within noise, and returns to a model that has recovered. An eta that falls with time was
-// tried and gains little where nothing changes; a constant one notices changes. Where models differ by less, or feedback is
+// the plain vote on any of them, within noise, and returns to a model that has recovered. Where models differ by less, or feedback is
 // rarer, a smaller η and a longer memory find smaller differences, but notice changes later.
 //
 // # Answers and confidence

@@ -12,8 +12,8 @@ func init() {
 		Doc:  "asks one candidate, with a probability that grows with its record; learns from the loss of the candidate that was asked",
 		Parameters: []Parameter{
 			{"eta", Number, 0.06, 1e-6, 10, "learning rate: how far a loss moves a weight"},
-			{"gamma", Number, 0.03, 0, 1, "fraction of the queries that is spread evenly over all candidates"},
-			{"floor", Number, 0.01, 0, 1, "lower bound on the summed weight of all other candidates, relative to the best candidate's weight; 0: none"},
+			{"gamma", Number, 0.01, 0, 1, "fraction of the queries that is spread evenly over all candidates"},
+			{"floor", Number, 0.002, 0, 1, "lower bound on the summed weight of all other candidates, relative to the best candidate's weight; 0: none"},
 		},
 		Make: func(v Values) (Policy, error) {
 			return &exp3{named: "exp3", eta: v.Number("eta"), gamma: v.Number("gamma"),

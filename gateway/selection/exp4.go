@@ -13,6 +13,7 @@ func init() {
 		Doc:  "asks all candidates and combines their answers by weight; learns from the loss of each",
 		Parameters: []Parameter{
 			{"eta", Number, 0.1, 1e-6, 10, "learning rate: how far a loss moves a weight"},
+			{"boost", Number, 2.0, 0, 10, "learning rate at the first observation; it falls with the square root of their number, down to eta; 0: always eta"},
 			{"floor", Number, 1.0, 0, MaxCandidates, "lower bound on the summed weight of all other candidates, relative to the best candidate's weight; above 1 they can outvote it; 0: none"},
 			{"vote", Number, 10.0, 0, 1e6, "the plain vote, for which all candidates count the same, takes part as one more expert; its weight stays within this factor of the best candidate's; 0: it takes no part"},
 			{"first", Whole, 0.0, 0, MaxCandidates, "how many candidates are asked first, heaviest first; the others are asked only if these disagree; 0: all at once"},
@@ -23,7 +24,7 @@ func init() {
 			if vote := v.Number("vote"); vote > 0 && vote < 1 {
 				return nil, api.FieldErrors{{Path: "policy.vote", Message: fmt.Sprintf("%v: expected 0, or a factor of at least 1", vote)}}
 			}
-			return &exp4{named: "exp4", eta: v.Number("eta"), depth: depthOf(len(v.Candidates), v.Number("floor")), ballot: ballotOf(v.Number("vote")),
+			return &exp4{named: "exp4", eta: v.Number("eta"), boost: v.Number("boost"), depth: depthOf(len(v.Candidates), v.Number("floor")), ballot: ballotOf(v.Number("vote")),
 				first: int(v.Number("first")), enough: v.Number("enough"), explore: v.Number("explore")}, nil
 		},
 	})
@@ -33,10 +34,12 @@ func init() {
 // average, and each weight falls by that candidate's own loss, s ← s·exp(−η·L). It adds two things. With the bound on lags
 // (weights.go) a candidate that has failed can return. And the plain vote is one more expert (vote.go): weights that fall
 // exponentially soon leave the decision to the best candidate, which is worse than a vote wherever the candidates'
-// errors differ. With `floor: 0, vote: 0` it is the paper's.
+// errors differ. A new function or context learns fast (boost). With
+// `floor: 0, vote: 0, boost: 0` it is the paper's.
 type exp4 struct {
 	named
-	eta, depth      float64
+	eta, boost      float64
+	depth           float64
 	ballot          ballot
 	first           int
 	enough, explore float64
@@ -186,6 +189,20 @@ func (p *exp4) Combine(c *Combination) {
 	voteBeside(c, &w, plain)
 }
 
+// rate returns the learning rate: boost/√(1+n) after n observations, but at least eta. A new function or context, which
+// knows little, learns fast; later a change is noticed as fast as eta allows. n is the largest of the candidates' counts.
+func (p *exp4) rate(s State) float64 {
+	if p.boost <= p.eta {
+		return p.eta
+	}
+	n := 0.0
+	for i := range s.Candidates() {
+		count, _ := rowCounts(s.Row(i))
+		n = max(n, count)
+	}
+	return max(p.eta, p.boost/math.Sqrt(1+n))
+}
+
 // Observe lowers each weight by its candidate's loss, and the vote's by the vote's. A candidate that was not asked, or has
 // not answered, is charged its mean loss, as the paper replaces a missing prediction by the mean. Otherwise a candidate
 // that is asked less often would gain on the others. A vote whose loss is not known is charged what the candidates are on
@@ -204,6 +221,7 @@ func (p *exp4) Observe(f *Feedback) {
 	if knownWeight == 0 {
 		return
 	}
+	eta := p.rate(f.State)
 	best, lead := p.ballot.lead(f.State)
 	next, mean := best-maxPlausible, 0.0
 	for i := range n {
@@ -214,7 +232,7 @@ func (p *exp4) Observe(f *Feedback) {
 		if loss != loss {
 			loss = sum / knownWeight // nothing is known about it: charge the weighted mean of the known losses
 		}
-		charge[i] = p.eta * loss
+		charge[i] = eta * loss
 		mean += w[i] * charge[i]
 		if lw := f.State.Row(i)[slotWeight]; plausible(lw) {
 			next = max(next, lw-charge[i])
@@ -223,7 +241,7 @@ func (p *exp4) Observe(f *Feedback) {
 	vote := 0.0
 	if p.ballot.on {
 		if loss, ok := f.vote(); ok {
-			mean = p.eta * loss
+			mean = eta * loss
 		}
 		vote = p.ballot.fall(best+lead, next, mean)
 	}

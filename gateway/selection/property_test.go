@@ -137,7 +137,7 @@ func TestSharesAndGains(t *testing.T) {
 func TestFloors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name, p, s := anyPolicy(t, anyFloat())
-		least := map[string]float64{"exp3": 0.03, "epsilon-greedy": 0.1}[name]
+		least := map[string]float64{"exp3": 0.01, "epsilon-greedy": 0.1}[name]
 		shares := make([]float64, s.Candidates())
 		p.Shares(s, All(s.Candidates()), shares)
 		for i, x := range shares {

@@ -77,7 +77,9 @@ func TestPaper(t *testing.T) {
 	const eta, n = 0.01, 4
 	for _, name := range []string{"exp3", "exp4"} {
 		params := map[string]any{"eta": eta, "floor": 0.0}
-		params[map[string]string{"exp3": "gamma", "exp4": "vote"}[name]] = 0.0
+		for _, param := range map[string][]string{"exp3": {"gamma"}, "exp4": {"vote", "boost"}}[name] {
+			params[param] = 0.0
+		}
 		p, state := newPolicy(t, name, params, n)
 		s := []float64{1, 1, 1, 1} // the paper's s
 		r, shares := random(9), make([]float64, n)
