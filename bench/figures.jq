@@ -82,3 +82,10 @@ def rates_of($name): strategy($name).rounds | map(.qps);
 def finals_of($name): strategy($name).finals | map(.qps);
 def beside_best($name): quotients(finals_of($name); best_static.finals | map(.qps)) | geometric;
 def late_of($name): strategy($name) | (.late_share * .batches | round), .batches;
+
+# Many orders of data sets (cmd/learning -orders). "value ± half" of an interval, in percent.
+def order($name): .scenarios[] | select(.name == $name);
+def run($name): (.runs[], .sweep[]) | select(.name == $name);
+def pm: .value * 100, (.high - .value) * 100;
+def beside_vote: run("exp4") | (.error, .beside_vote, .beside_best | pm);
+def papers: run("exp4 without vote and boost", "the paper's Exp4, eta 0.01", "the paper's Exp4, eta 0.1") | .beside_vote | pm;

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/gateway"
+	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
@@ -33,8 +34,10 @@ type Run struct {
 	// Phases are the error rates before, while and after the best model is degraded.
 	Phases [3]float64 `json:"error_by_phase"`
 	// Best is the fraction of each window's queries for which the policy chose the best model. Only policies that choose one model have it.
-	Best    []Point `json:"share_of_best,omitempty"`
-	Seconds float64 `json:"seconds,omitempty"`
+	Best []Point `json:"share_of_best,omitempty"`
+	// BesideBest is the error beyond that of the best static choice. Its interval is over stretches of queries.
+	BesideBest results.Interval `json:"beside_best_static"`
+	Seconds    float64          `json:"seconds,omitempty"`
 }
 
 // The axis of figure 8.
@@ -43,8 +46,17 @@ const (
 	shareWindow = 250
 )
 
-// switching are the policies of figure 8. The paper has the first two.
-var switching = []string{"exp3", "exp4", "epsilon-greedy", "ucb1", "thompson"}
+// switching are the functions of figure 8 with their policies. The paper has the first two, which are ours with their additions; the paper's own
+// are the next two.
+var switching = []struct{ name, function, policy string }{
+	{"exp3", "exp3", "exp3"},
+	{"exp4", "exp4", "exp4"},
+	{"the paper's Exp3", "paper-exp3", "{name: exp3, eta: 0.01, gamma: 0, floor: 0}"},
+	{"the paper's Exp4", "paper-exp4", "{name: exp4, eta: 0.01, floor: 0, vote: 0, boost: 0}"},
+	{"epsilon-greedy", "epsilon-greedy", "epsilon-greedy"},
+	{"ucb1", "ucb1", "ucb1"},
+	{"thompson", "thompson", "thompson"},
+}
 
 // sequence returns the image of each query: real images in an order that depends on the seed.
 func sequence(queries, images int, seed uint64) []int {
@@ -72,6 +84,16 @@ func (d *Degradation) bestStatic() Run {
 	return slices.MinFunc(d.Statics, func(a, b Run) int { return cmp.Compare(a.Error, b.Error) })
 }
 
+// besideStretches returns the error beyond that of another choice. Its interval is over stretches of shareWindow queries, because the difference
+// depends on the phase, and of a policy also on what it has just learned.
+func besideStretches(wrong, other []bool) results.Interval {
+	var d []float64
+	for i, w := range windows(wrong, shareWindow) {
+		d = append(d, w.Value-windows(other, shareWindow)[i].Value)
+	}
+	return results.Average(d)
+}
+
 func measureDegradation(ctx context.Context, cfg config) (*Degradation, error) {
 	e, err := load(cfg.models, "figure8")
 	if err != nil {
@@ -91,8 +113,10 @@ func measureDegradation(ctx context.Context, cfg config) (*Degradation, error) {
 		}
 		return e.answers[model][images[query]]
 	}
+	static := map[string][]bool{}
 	for _, m := range e.Models {
 		wrong := make([]bool, d.Queries)
+		static[m.Name] = wrong
 		for i := range wrong {
 			wrong[i] = says(m.Name, i) != e.labels[images[i]]
 		}
@@ -107,26 +131,29 @@ func measureDegradation(ctx context.Context, cfg config) (*Degradation, error) {
 			m.model(cfg, e, name, false, env...)
 		}
 		for _, p := range switching {
-			m.function(p, e.names(), p, patient)
+			m.function(p.function, e.names(), p.policy, patient)
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer g.Stop()
-	for _, policy := range switching {
-		r, err := d.play(ctx, g, e, images, policy, says)
+	bestWrong := static[d.bestStatic().Name]
+	for _, p := range switching {
+		r, wrong, err := d.play(ctx, g, e, images, p.function, says)
 		if err != nil {
-			return nil, fmt.Errorf("figure 8, %s: %w", policy, err)
+			return nil, fmt.Errorf("figure 8, %s: %w", p.name, err)
 		}
+		r.Name = p.name
+		r.BesideBest = besideStretches(wrong, bestWrong)
 		d.Policies = append(d.Policies, *r)
-		runner.Logf("    %s: error %.4f in %.0f s; best static choice %s %.4f", policy, r.Error, r.Seconds, d.bestStatic().Name, d.bestStatic().Error)
+		runner.Logf("    %s: error %.4f in %.0f s; best static choice %s %.4f", p.name, r.Error, r.Seconds, d.bestStatic().Name, d.bestStatic().Error)
 	}
 	return d, nil
 }
 
 // play sends the whole sequence to one function: one query after the other, with feedback before the next.
-func (d *Degradation) play(ctx context.Context, g *gateway.Gateway, e *experiment, images []int, function string, says func(string, int) int64) (*Run, error) {
+func (d *Degradation) play(ctx context.Context, g *gateway.Gateway, e *experiment, images []int, function string, says func(string, int) int64) (*Run, []bool, error) {
 	c := newClient(g.Addr, 1)
 	defer c.close()
 	begin := time.Now()
@@ -135,25 +162,25 @@ func (d *Degradation) play(ctx context.Context, g *gateway.Gateway, e *experimen
 	for i := range wrong {
 		if i == d.From || i == d.Until || i == 0 {
 			if err := degrade(g, d.bad(i)); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		got, err := c.predict(ctx, function, e.rows[images[i]], "")
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if got.Default || len(got.Models) == 0 {
-			return nil, fmt.Errorf("query %d: a default output (%s)", i, got.Explanation)
+			return nil, nil, fmt.Errorf("query %d: a default output (%s)", i, got.Explanation)
 		}
 		if !slices.ContainsFunc(got.Models, func(m string) bool { return says(m, i) == got.Output }) {
-			return nil, fmt.Errorf("query %d: output %d, which is not what %v say of it", i, got.Output, got.Models)
+			return nil, nil, fmt.Errorf("query %d: output %d, which is not what %v say of it", i, got.Output, got.Models)
 		}
 		label := e.labels[images[i]]
 		wrong[i] = got.Output != label
 		chosen[i] = got.Models[0] == d.Degraded
 		single = single && len(got.Models) == 1
 		if err := c.feedback(ctx, function, got.QueryID, label); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	r := d.run(function, wrong)
@@ -161,5 +188,5 @@ func (d *Degradation) play(ctx context.Context, g *gateway.Gateway, e *experimen
 		r.Best = windows(chosen, shareWindow)
 	}
 	r.Seconds = time.Since(begin).Seconds()
-	return &r, nil
+	return &r, wrong, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
@@ -22,6 +23,8 @@ type EnsemblePolicy struct {
 	Name   string  `json:"name"`
 	Error  float64 `json:"error"`
 	Groups []Group `json:"groups"`
+	// Fewer is the part of the best single model's errors that the ensemble avoids, with the interval of the queries.
+	Fewer results.Interval `json:"fewer_than_best"`
 	// Missing is the number of predictions that missed the deadline.
 	Missing int `json:"missing,omitempty"`
 }
@@ -31,14 +34,31 @@ func (e *Ensembles) best() Trained {
 	return slices.MinFunc(e.Models, func(a, b Trained) int { return cmp.Compare(a.Error, b.Error) })
 }
 
-// ensemblePolicies are the policies of the comparison. The figure and the groups show the first one, which has the original's eta. The last is
-// a plain vote, which gets no feedback.
+// fewer returns the part of the errors of best that wrong avoids. The interval is that of the difference, query by query.
+func fewer(wrong, best []bool) results.Interval {
+	d := make([]float64, len(wrong))
+	for i := range d {
+		switch {
+		case best[i] && !wrong[i]:
+			d[i] = 1
+		case wrong[i] && !best[i]:
+			d[i] = -1
+		}
+	}
+	if rate := errorRate(best); rate > 0 {
+		return results.Average(d).Over(rate)
+	}
+	return results.Interval{}
+}
+
+// ensemblePolicies are the policies of the comparison. The figure and the groups show the first one. The paper's Exp4 has no bound on lags and
+// no vote; its eta is that of Clipper's code. The last is a plain vote, which gets no feedback.
 var ensemblePolicies = []struct {
 	name, function, policy string
 	learns                 bool
 }{
-	{"exp4, eta 0.01", "slow", "{name: exp4, eta: 0.01}", true},
 	{"exp4", "usual", "exp4", true},
+	{"the paper's Exp4", "paper", "{name: exp4, eta: 0.01, floor: 0, vote: 0, boost: 0}", true},
 	{"equal weights", "equal", "exp4", false},
 }
 
@@ -82,7 +102,7 @@ func measureEnsemble(ctx context.Context, cfg config, e *experiment, title strin
 	defer c.close()
 	for _, p := range ensemblePolicies {
 		r := EnsemblePolicy{Name: p.name}
-		all := make([]answered, out.Queries)
+		all, wrong := make([]answered, out.Queries), make([]bool, out.Queries)
 		for i := range all {
 			got, err := c.predict(ctx, p.function, e.rows[i], "")
 			if err != nil {
@@ -98,11 +118,9 @@ func measureEnsemble(ctx context.Context, cfg config, e *experiment, title strin
 					return nil, err
 				}
 			}
-			if all[i].wrong {
-				r.Error++
-			}
+			wrong[i] = all[i].wrong
 		}
-		r.Error /= float64(len(all))
+		r.Error, r.Fewer = errorRate(wrong), fewer(wrong, e.wrong(e.answers[out.best().Name])[:out.Queries])
 		r.Groups = groups(all, len(e.Models))
 		out.Policies = append(out.Policies, r)
 		runner.Logf("    %s, %s: error %.4f; best single model %s %.4f", title, p.name, r.Error, out.best().Name, out.best().Error)

@@ -7,6 +7,10 @@
 //
 //	learning -only 7,8,9,10,cache
 //	learning -quick
+//	learning -orders
+//
+// With -orders nothing is started: 20 orders of data sets, and of streams in which models fail, are played to the policies' own code in this
+// process, beside the paper's algorithms, and with a sweep of the parameters.
 //
 // Progress goes to stderr, the results to bench/results/<date>-learning.json and .md, with an SVG for each figure. The exit status is 1 if an
 // answer differed from the model's. A claim of the paper that does not hold here is in the report and is not an error.
@@ -84,18 +88,23 @@ func run(ctx context.Context) error {
 	flag.StringVar(&cfg.models, "models", "bench/models", "`folder` of learning, where the trainer is")
 	flag.BoolVar(&cfg.quick, "quick", false, "smoke test, whose numbers mean nothing: a tenth of everything")
 	only := flag.String("only", "", "parts to measure, separated by commas: figures by their numbers in the paper, and cache for its section 4.2; empty: all")
+	orders := flag.Bool("orders", false, "play many orders of data sets to the policies, in this process and without a gateway, instead of the figures")
 	date := flag.String("date", "", "the day in the names of the results, as 2006-01-02; empty: today")
 	if err := runner.ParseFlags(); err != nil {
 		return err
 	}
-	report := &Report{Taken: results.Now(), Quick: cfg.quick}
+	taken := results.Now()
 	if *date != "" {
 		day, err := time.Parse(time.DateOnly, *date)
 		if err != nil {
 			return fmt.Errorf("-date %q: expected a day such as %s", *date, time.DateOnly)
 		}
-		report.When = day
+		taken.When = day
 	}
+	if *orders {
+		return runOrders(ctx, cfg, &Orders{Taken: taken, Quick: cfg.quick})
+	}
+	report := &Report{Taken: taken, Quick: cfg.quick}
 	chosen, err := parts.Choose(*only)
 	if err != nil {
 		return err
@@ -109,4 +118,18 @@ func run(ctx context.Context) error {
 	var failed error
 	report.Seconds, failed = chosen.Run(ctx, cfg, report)
 	return errors.Join(failed, runner.Publish(cfg.out, "learning", report))
+}
+
+// runOrders needs the trainer's files, and neither a gateway nor workers.
+func runOrders(ctx context.Context, cfg config, report *Orders) error {
+	if err := runner.Resolve(runner.BuildHint, &cfg.Python, &cfg.models); err != nil {
+		return err
+	}
+	if err := runner.Train(ctx, cfg.Python, filepath.Join(cfg.models, "learning", "train.py")); err != nil {
+		return err
+	}
+	if err := measureOrders(ctx, cfg, report); err != nil {
+		return err
+	}
+	return runner.Publish(cfg.out, "learning-orders", report)
 }

@@ -23,6 +23,8 @@ type Personal struct {
 	Global   float64 `json:"global_error"`
 	Reported float64 `json:"reported_group_error"`
 	Best     float64 `json:"best_in_hindsight_error"`
+	// BesideGlobal is the reported groups' models' error beyond the global model's, with the interval of the users.
+	BesideGlobal results.Interval `json:"reported_beside_global"`
 	// Policies are the functions that learn from feedback.
 	Policies []PersonalRun `json:"policies"`
 }
@@ -36,6 +38,8 @@ type PersonalRun struct {
 	Curve []Point `json:"error_by_feedback"`
 	Error float64 `json:"error"`
 	Late  float64 `json:"error_second_half"`
+	// LateBeside is the error beyond that of the reported groups' models in the second half, with the interval of the users.
+	LateBeside results.Interval `json:"second_half_beside_reported"`
 }
 
 // after returns the error rate over the queries with at least so much feedback before them.
@@ -65,6 +69,7 @@ var personalPolicies = []struct {
 }{
 	{"exp4, by user", "exp4-by-user", "exp4", true},
 	{"exp4, eta 0.3, by user", "exp4-hasty", "{name: exp4, eta: 0.3}", true},
+	{"the paper's Exp4, by user", "paper-exp4-by-user", "{name: exp4, eta: 0.01, floor: 0, vote: 0, boost: 0}", true},
 	{"exp3, by user", "exp3-by-user", "exp3", true},
 	{"exp4, one for all", "exp4-for-all", "exp4", false},
 }
@@ -101,6 +106,7 @@ func measurePersonal(ctx context.Context, cfg config) (*Personal, error) {
 		}
 		r := PersonalRun{Name: f.name, Context: f.context, Curve: byFeedback(wrong, feedbackWindow)}
 		r.Error, r.Late = r.after(0), r.after(p.FeedbackPerUser/2)
+		r.LateBeside = p.besideReported(e, groupModels, wrong)
 		p.Policies = append(p.Policies, r)
 		runner.Logf("    %s: error %.4f, in the second half %.4f; global model %.4f, reported group's %.4f", f.name, r.Error, r.Late, p.Global, p.Reported)
 	}
@@ -123,7 +129,20 @@ func (p *Personal) statics(e *experiment, groupModels []string) {
 		}
 		best = append(best, least)
 	}
+	p.BesideGlobal = results.Average(results.Differences(reported, global))
 	p.Global, p.Reported, p.Best = results.Mean(global), results.Mean(reported), results.Mean(best)
+}
+
+// besideReported compares the second half of each user's answers with its reported group's model.
+func (p *Personal) besideReported(e *experiment, groupModels []string, wrong [][]bool) results.Interval {
+	var d []float64
+	half := p.FeedbackPerUser / 2
+	for u := range wrong {
+		from := u * e.QueriesPerUser
+		reported := e.wrong(e.answers[groupModels[e.Users[u].Group]])[from+half : from+p.FeedbackPerUser]
+		d = append(d, errorRate(wrong[u][half:])-errorRate(reported))
+	}
+	return results.Average(d)
 }
 
 // play sends the users' queries: the first one of all users, then the second one of all, and so on. So no user starts with a function that

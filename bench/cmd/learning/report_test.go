@@ -30,6 +30,9 @@ func sampleReport() *Report {
 	}
 	d.Statics = []Run{d.run("a", sequence(5, 5, 5)), d.run("b", sequence(10, 1, 10))}
 	d.Policies = []Run{d.run("exp3", sequence(10, 5, 10)), d.run("exp4", sequence(5, 2, 5)), d.run("ucb1", sequence(5, 5, 2))}
+	for i, wrong := range [][]bool{sequence(10, 5, 10), sequence(5, 2, 5), sequence(5, 5, 2)} {
+		d.Policies[i].BesideBest = besideStretches(wrong, sequence(5, 5, 5))
+	}
 	d.Policies[0].Best = []Point{{250, 0.9}, {500, 0.3}, {750, 0.4}, {1000, 0.8}}
 	d.Policies[2].Best = []Point{{250, 0.4}, {500, 0.1}, {750, 0.1}, {1000, 0.1}}
 	s := &Stragglers{OfferedQPS: 60, Share: 0.02}
@@ -41,14 +44,14 @@ func sampleReport() *Report {
 	return &Report{
 		Taken:   results.Taken{When: time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)},
 		Seconds: []runner.Took{{Part: "7", Seconds: 12.3}},
-		Ensembles: []Ensembles{{Title: "some digits", Queries: 100, Models: five, Policies: []EnsemblePolicy{
-			{Name: "equal weights", Error: 0.08, Groups: []Group{{3, 0.1, 0.5, 0.6}, {4, 0.4, 0.05, 0.8}, {5, 0.5, 0.02, 1}}},
-			{Name: "exp4", Error: 0.1, Missing: 3},
+		Ensembles: []Ensembles{{Title: "some digits", Queries: 1000, Models: five, Policies: []EnsemblePolicy{
+			{Name: "equal weights", Error: 0.08, Fewer: results.Interval{Value: 0.2, Low: 0.06, High: 0.34}, Groups: []Group{{3, 0.1, 0.5, 0.6}, {4, 0.4, 0.05, 0.8}, {5, 0.5, 0.02, 1}}},
+			{Name: "exp4", Error: 0.1, Fewer: results.Interval{Low: -0.05, High: 0.05}, Missing: 3},
 		}}},
 		Degradation: d,
 		Stragglers:  s,
-		Personal: &Personal{Users: 64, FeedbackPerUser: 20, Groups: 8, Models: five, Global: 0.35, Reported: 0.25, Best: 0.2, Policies: []PersonalRun{
-			{Name: "exp4, by user", Context: true, Error: 0.29, Late: 0.22, Curve: []Point{{0, 0.4}, {5, 0.3}, {10, 0.24}, {15, 0.2}}},
+		Personal: &Personal{Users: 64, FeedbackPerUser: 20, Groups: 8, Models: five, Global: 0.35, Reported: 0.25, Best: 0.2, BesideGlobal: results.Interval{Value: -0.1, Low: -0.12, High: -0.08}, Policies: []PersonalRun{
+			{Name: "exp4, by user", Context: true, Error: 0.29, Late: 0.22, LateBeside: results.Interval{Value: -0.03, Low: -0.06, High: 0}, Curve: []Point{{0, 0.4}, {5, 0.3}, {10, 0.24}, {15, 0.2}}},
 			{Name: "exp4, one for all", Error: 0.4, Late: 0.4, Curve: []Point{{0, 0.4}, {5, 0.4}, {10, 0.4}, {15, 0.4}}},
 		}},
 		Caching: &Caching{Models: five[:4], Images: 3000, Joins: []CacheRound{{1000, 3000}, {1000, 2000}, {2000, 8000}}, Whole: []CacheRound{{100, 150}}},
@@ -58,19 +61,24 @@ func sampleReport() *Report {
 func TestMarkdown(t *testing.T) {
 	text := sampleReport().Markdown()
 	resultstest.Contains(t, text,
-		"| some digits, equal weights: 8.0 % against 10.0 %, 20 % fewer | holds |",
-		"| some digits: 2.0 % wrong in the 50 % where all five agree, 14.0 % in the others | holds |",
-		"| 8: exp3 ends with a lower error than any static choice | 12.5 % against 20.0 % (a) | holds |",
-		"| 8: exp4 ends with a lower error than any static choice | 27.5 % against 20.0 % (a) | **does not hold** |",
-		"| P99 70 ms without, 20.5 ms with | holds |",
-		"| 25.0 % errors against 35.0 % | holds |",
-		"| exp4, by user, second half of the feedback: 22.0 % against 25.0 % | holds |",
-		"| feedback alone: 3.0 times (1000 to 3000/s) | holds |",
-		"| queries with their feedback: 1.5 times (100 to 150/s) | holds |",
+		"| 7: an ensemble has fewer errors than its best model | some digits, equal weights: 8.0 % against 10.0 %, 20.0 ± 14.0 % fewer | holds |",
+		"| 7: on ImageNet 5.2 % fewer | some digits, equal weights: 8.0 % against 10.0 %, 20.0 ± 14.0 % fewer | holds |",
+		"| 7: an ensemble has fewer errors than its best model | some digits, exp4: 10.0 % against 10.0 %, 0.0 ± 5.0 % fewer | cannot be told |",
+		"| 7: on ImageNet 5.2 % fewer | some digits, exp4: 10.0 % against 10.0 %, 0.0 ± 5.0 % fewer | **does not hold** |",
+		"| some digits: 2.0 % wrong in the 50 % where all agree, 14.0 % in the others | holds |",
+		"| 8: exp3 ends with a lower error than any static choice | 12.5 % against 20.0 % (a): -7.50 ± 7.96 points | cannot be told |",
+		"| 8: ucb1 ends with a lower error than any static choice | 35.0 % against 20.0 % (a): +15.00 ± 27.56 points | cannot be told |",
+		"| P99 70 ms without, 20.5 ms with, of 300 queries: too few for an interval of a P99 | cannot be told |",
+		"| 9b: most predictions arrive by the deadline | 5.0 (2.8–8.1) % of 16 are missing | holds |",
+		"| 9c: that costs only a little accuracy (here: less than 3 points) | 90.0 % against 91.0 %: 1.0 (-4.0–6.0) points | cannot be told |",
+		"| 25.0 % errors against 35.0 %: -10.00 ± 2.00 points | holds |",
+		"| exp4, by user, second half of the feedback: 22.0 %: -3.00 ± 3.00 points beside that model | holds |",
+		"| feedback alone: 2.88 (1.21–6.85) times (1000 to 3000/s) | cannot be told |",
+		"| queries with their feedback: 1.50 (no interval) times (100 to 150/s) | cannot be told |",
 		"| exp4 | 10.00 % (3 predictions were missing) | 1.00× |",
 		"| 4 of 5 | 40.0 % | 5.0 % | 0.80 |",
 		"| b | 32.50 % | 10.0 % | 100.0 % | 10.0 % |  |",
-		"| exp4 | 27.50 % | 20.0 % | 50.0 % | 20.0 % | **missed** |",
+		"| exp4 | 27.50 % | 20.0 % | 50.0 % | 20.0 % | +7.50 ± 23.87 points: cannot be told |",
 		"exp3: left after 250 queries, back after 500 queries; ucb1: 40 % of the queries had it when it became bad.",
 		"| 16 | by 20 ms | 300 | 5.0 | 4.0 | 20.5 | 5.0 % | 25 % | 0.0 % | 90.0 % | 1.0 % |",
 		"| 10 | 24.0 % | 40.0 % |",

