@@ -13,7 +13,7 @@ func init() {
 		Doc:  "asks all candidates and combines their answers by weight; learns from the loss of each",
 		Parameters: []Parameter{
 			{"eta", Number, 0.1, 1e-6, 10, "learning rate: how far a loss moves a weight"},
-			{"boost", Number, 2.0, 0, 10, "learning rate at the first observation; it falls with the square root of their number, down to eta; 0: always eta"},
+			{"boost", Number, 2.0, 0, 10, "learning rate at the first observation; it falls with the square root of their number, down to eta, and not below boost/32, because old observations fade; 0: always eta"},
 			{"floor", Number, 1.0, 0, MaxCandidates, "lower bound on the summed weight of all other candidates, relative to the best candidate's weight; above 1 they can outvote it; 0: none"},
 			{"vote", Number, 10.0, 0, 1e6, "the plain vote, for which all candidates count the same, takes part as one more expert; its weight stays within this factor of the best candidate's; 0: it takes no part"},
 			{"first", Whole, 0.0, 0, MaxCandidates, "how many candidates are asked first, heaviest first; the others are asked only if these disagree; 0: all at once"},
