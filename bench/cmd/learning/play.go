@@ -104,7 +104,7 @@ func (c *contender) player(models int, seed uint64) (*player, error) {
 }
 
 func (p *player) empty(models int) selection.State {
-	s := selection.State{Slots: p.policy.Slots(), V: make([]float64, models*p.policy.Slots()), Value: selection.NewValue(p.policy, models)}
+	s := selection.State{Slots: p.policy.Slots(), V: make([]float64, models*p.policy.Slots())}
 	p.policy.Init(s)
 	return s
 }

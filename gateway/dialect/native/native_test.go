@@ -313,7 +313,7 @@ func TestDoubtfulAnswersBecomeTheDefault(t *testing.T) {
 func TestFeedback(t *testing.T) {
 	const path, update = "/f/feedback", "/f/update"
 	f := serve(t, querytest.Floats4, nil, ensemble(says(7), says(3), says(7)))
-	id := f.want(predict, input, 200, `{"query_id":ID,"output":7,"default":false,"confidence":0.6666666666666666,"models":["a@1","b@1","c@1"]}`)
+	id := f.want(predict, input, 200, `{"query_id":ID,"output":7,"default":false,"confidence":0.6666666666666667,"models":["a@1","b@1","c@1"]}`)
 	f.want(path, fmt.Sprintf(`{"query_id":%d,"label":3}`, id), 200, `{"query_id":ID,"status":"counted"}`)
 	f.want(update, fmt.Sprintf(`{"query_id":%d,"label":3}`, id), 200, `{"query_id":ID,"status":"duplicate","cause":"the query has had its feedback: it counts once"}`)
 	f.want(update, `{"input":[1,2,3,4],"label":7,"uid":12}`, 202, `{"status":"pending"}`)
