@@ -73,7 +73,7 @@ func (c *Combination) vote(weights *Vector, plain float64) (support float64) {
 	counted := Set(0) // indices in Answers whose class has been weighed
 	votes := 0
 	if plain > 0 {
-		tied := 0
+		var tied int
 		votes, tied = c.plurality()
 		plain /= float64(max(tied, 1))
 	}

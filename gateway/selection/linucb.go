@@ -319,7 +319,8 @@ func (v *arms) UnmarshalBinary(b []byte) error {
 	b = b[2:]
 	next := newArms(len(v.arm), v.n)
 	for i := range next.arm {
-		a, ok := &next.arm[i], false
+		a := &next.arm[i]
+		var ok bool
 		if b, ok = takeFloats(a.sum, b); !ok {
 			return errArms
 		}

@@ -168,9 +168,10 @@ func (c *cli) judgeName(ctx context.Context, d *dropped, home string, say io.Wri
 	if was == is {
 		return nil
 	}
-	if was == "" {
+	switch was {
+	case "":
 		was = "the model directory " + before.Dir
-	} else if was == droppedDir {
+	case droppedDir:
 		was = "a directory"
 	}
 	name := filepath.Base(d.path)

@@ -64,15 +64,14 @@ func (d *Declarations) takeMarks(s *versions.State, objects []state.Object, comp
 			continue
 		}
 		v := s.Version(id)
-		switch {
-		case o.Data == nil:
+		if o.Data == nil {
 			was[id] = true
-		default:
-			delete(was, id)
-			d.unserved[id] = true
-			if v == nil || !s.MarkUnserved(v) {
-				d.noteUnserved(id)
-			}
+			continue
+		}
+		delete(was, id)
+		d.unserved[id] = true
+		if v == nil || !s.MarkUnserved(v) {
+			d.noteUnserved(id)
 		}
 	}
 	for id := range was { // another gateway has removed the mark

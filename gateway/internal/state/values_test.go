@@ -103,7 +103,7 @@ func TestLeaseHasOneHolder(t *testing.T) {
 		if got := save(t, a, Save{Data: []byte("a"), Fence: first, Seq: 1}); !got.Applied {
 			t.Fatalf("%+v", got)
 		}
-		b := a
+		var b Values
 		if p.shared {
 			b = p.open()
 			if lease(t, b, time.Minute) != 0 {

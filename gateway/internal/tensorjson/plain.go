@@ -29,8 +29,6 @@ func (p plain) sign() uint64 { return p.about << (63 - placesBits) & (1 << 63) }
 const (
 	// plainRun is how many numbers are read at a time: enough to make the call cheap, and few enough to stay in the first-level cache.
 	plainRun = 32
-	// plainBytes is the text in which a plain number must end.
-	plainBytes = 24
 	// plainAhead is how much text plains needs, so that it need not check for the end. It reads eight bytes at offsets of up to 31.
 	plainAhead = 40
 )
