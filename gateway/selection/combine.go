@@ -2,7 +2,7 @@ package selection
 
 import "math"
 
-// agreeSlack is the relative rounding error between equal numbers and their average.
+// agreeSlack is more than the relative rounding error between equal numbers and their average, or between two sums of the same weights.
 const agreeSlack = 1e-9
 
 // Vote combines answers by the weights of the candidates in c.Selected, which need not sum to 1. It is the Combine of
@@ -49,8 +49,11 @@ func voteBeside(c *Combination, weights *Vector, plain float64) {
 			}
 		}
 	}
-	if total > 0 {
-		c.Confidence = min(support/total, 1)
+	switch {
+	case support > total*(1-agreeSlack): // all agree, and the sums are rounded differently
+		c.Confidence = 1
+	case total > 0:
+		c.Confidence = support / total
 	}
 }
 

@@ -55,8 +55,12 @@ func (p *exp4) Join(s State, i int) {
 	row := s.Row(i)
 	row[slotWeight] = math.NaN() // the vote's weight is that beside the others
 	best, lead := p.ballot.lead(s)
+	row[slotVote] = 0
+	was := older(s, best)
 	joinWeights(s, slotWeight, i, p.depth)
-	row[slotVote] = best + lead - row[slotWeight]
+	if !was { // else the others' are still to be learned
+		row[slotVote] = best + lead - row[slotWeight]
+	}
 }
 
 func (p *exp4) InitContext(global, s State) {
@@ -246,11 +250,15 @@ func (p *exp4) Observe(f *Feedback) {
 		vote = p.ballot.fall(best+lead, next, mean)
 	}
 	// The depth bound is measured from the best log-weight after this update.
+	was := p.ballot.on && lead < 0 && older(f.State, best)
 	for i := range n {
 		d := lower(f.State.Row(i)[slotWeight], next, charge[i], p.depth)
 		f.row(i)[slotWeight] = d
 		if p.ballot.on {
 			f.row(i)[slotVote] = vote - d
+			if lw := f.State.Row(i)[slotWeight]; was && plausible(lw) {
+				f.row(i)[slotVote] += best + lead - lw
+			}
 		}
 	}
 }

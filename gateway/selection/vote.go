@@ -4,7 +4,9 @@ import "math"
 
 // slotVote holds how far the plain vote's log-weight is ahead of the row's own, in a policy in which the vote takes part.
 // Every row has it, so the vote's weight stays when candidates come and go. 0, which is also what a state without the
-// slot is read as, means that the vote weighs as much as the row; only the best row's number is read.
+// slot is read as, means that the vote weighs as much as the row; only the best row's number is read. If all are 0 although
+// the rows differ, the state is older than the slot: nothing is known about the vote, and it begins at its lower bound, so
+// that the answers stay what they were until feedback says otherwise.
 const (
 	slotVote  = weightSlots
 	voteSlots = weightSlots + 1
@@ -25,12 +27,28 @@ func ballotOf(factor float64) ballot { return ballot{factor > 0, math.Log(max(fa
 // lead returns the best row's log-weight, and how far the vote's is ahead of it: from -bound to bound.
 func (b ballot) lead(s State) (best, lead float64) {
 	best = bestOf(s, slotWeight)
-	for i := slotWeight; i < len(s.V); i += s.Slots {
-		if lead = s.V[i-slotWeight+slotVote]; s.V[i] == best && plausible(lead) {
-			return best, max(min(lead, b.bound), -b.bound)
+	found := false
+	for i := slotWeight; i < len(s.V) && !found; i += s.Slots {
+		if ahead := s.V[i-slotWeight+slotVote]; s.V[i] == best && plausible(ahead) {
+			lead, found = max(min(ahead, b.bound), -b.bound), true
 		}
 	}
-	return best, 0
+	if lead == 0 && older(s, best) {
+		return best, -b.bound
+	}
+	return best, lead
+}
+
+// older reports whether a state was learned without a vote.
+func older(s State, best float64) bool {
+	differ := false
+	for i := slotWeight; i < len(s.V); i += s.Slots {
+		if s.V[i-slotWeight+slotVote] != 0 {
+			return false
+		}
+		differ = differ || plausible(s.V[i]) && s.V[i] != best
+	}
+	return differ
 }
 
 // fall returns the change to the vote's log-weight lw that lowers it by charge, within the bound of the best row's next

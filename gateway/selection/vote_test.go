@@ -71,6 +71,60 @@ func TestVoteWithinItsBound(t *testing.T) {
 	})
 }
 
+// TestVoteOfAnOlderState: in a state that was learned without the vote, the candidate that was best decides alone, as it did, until feedback shows that
+// the vote is better. The first observation writes where the vote is.
+func TestVoteOfAnOlderState(t *testing.T) {
+	p, s := newPolicy(t, "exp4", map[string]any{"eta": 0.3, "boost": 0.0}, 3)
+	for i, lw := range []float64{-3, -2, -3.2} {
+		row := s.Row(i)
+		row[slotWeight], row[slotVote] = lw, 0
+	}
+	answer := func() int {
+		c := Combination{State: s, Selected: All(3), Answers: []Answer{{0, 7, math.NaN()}, {1, 8, math.NaN()}, {2, 7, math.NaN()}}}
+		p.Combine(&c)
+		return c.Winner
+	}
+	if got := answer(); got != 1 {
+		t.Errorf("the answer is that of %d: expected 1's", got)
+	}
+	for n := range 20 {
+		f := Feedback{State: s, Selected: All(3), Losses: []float64{0, 1, 0}, Vote: 0, VoteKnown: true, Delta: make([]float64, len(s.V))}
+		p.Observe(&f)
+		for i, d := range f.Delta {
+			s.V[i] += d
+		}
+		best, lead := p.(*exp4).ballot.lead(s)
+		for i := range 3 {
+			if at := s.Row(i)[slotWeight] + s.Row(i)[slotVote]; math.Abs(at-best-lead) > 1e-9 {
+				t.Fatalf("after %d observations row %d has the vote at %v: expected %v", n+1, i, at, best+lead)
+			}
+		}
+	}
+	if got := answer(); got != 0 {
+		t.Errorf("after feedback the answer is that of %d: expected 0's", got)
+	}
+}
+
+// TestAgreementIsCertain: whatever the weights, and however their sums are rounded, candidates that all agree are certain.
+func TestAgreementIsCertain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 9).Draw(t, "candidates")
+		p, err := New("exp4", nil, refs(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := State{Slots: p.Slots(), V: make([]float64, n*p.Slots())}
+		c := Combination{State: s, Selected: All(n)}
+		for i := range n {
+			s.Row(i)[slotWeight] = -rapid.Float64Range(0, 5).Draw(t, "weight")
+			c.Answers = append(c.Answers, Answer{n - 1 - i, 7, math.NaN()})
+		}
+		if p.Combine(&c); c.Confidence != 1 {
+			t.Fatalf("the confidence is %v", c.Confidence)
+		}
+	})
+}
+
 // TestPaper: without bounds, even exploration and the vote, exp3 and exp4 are the algorithms of the paper, sections 5.1 and
 // 5.2. The formulas are repeated here on plain weights.
 func TestPaper(t *testing.T) {

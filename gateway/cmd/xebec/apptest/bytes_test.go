@@ -291,6 +291,8 @@ func TestDeployFromAnotherHost(t *testing.T) {
 	g.await("version 2 to serve", func(context.Context) (bool, string) { got := g.times("times"); return got == "[20]", got })
 	g.stop()
 	g = serveIn(t, dir, args...)
+	// Version 1 may be ready first, and serves until version 2 is.
+	g.await("version 2 to serve after the restart", func(context.Context) (bool, string) { got := g.times("times"); return got == "[20]", got })
 	g.must("rollback", "times")
 	g.await("version 1 to serve again", func(context.Context) (bool, string) { got := g.times("times"); return got == "[10]", got })
 
