@@ -37,11 +37,8 @@ func learnedSelection(c *app.RequestContext) (name string, which api.LearnedSele
 		return "", which, err
 	}
 	context, given := q["context"]
-	switch which.Context = context; {
-	case given && context == "":
+	if which.Context = context; given && context == "" {
 		err = api.Errorf(api.InvalidArgument, "the query parameter context is empty: leave it out for the global state")
-	case given && which.All:
-		err = api.Errorf(api.InvalidArgument, "the query parameters context and all exclude each other")
 	}
 	return name, which, err
 }

@@ -77,7 +77,6 @@ func TestLearned(t *testing.T) {
 		{"GET", "/v1/learned/digits/history", "", 200, `{"function":"digits","samples":[{"time":"2026-01-02T03:04:05Z","reason":"now","policy":"exp3","candidates":[{"ref":"a","share":1,"weight":1,"count":0,"mean_loss":0}]}]}`, "history digits"},
 		{"GET", "/v1/learned/new/history", "", 200, `{"function":"new","samples":[]}`, "history new"},
 		{"GET", "/v1/learned/digits?context=", "", 400, "leave it out for the global state", ""},
-		{"DELETE", "/v1/learned/digits?context=ann&all", "", 400, "exclude each other", ""},
 		{"DELETE", "/v1/learned/digits?al", "", 400, "unknown query parameter", ""},
 		{"GET", "/v1/learned/Digits!", "", 400, "function", ""},
 		{"PUT", "/v1/learned/digits", `{"version":1,"weights":[]}`, 400, `unknown field \"weights\"`, ""},

@@ -154,12 +154,34 @@ func (l *layout) takeFirst(v []float64, totals []state.Total) (found, complete b
 	}
 	composed := make([]float64, len(v))
 	c.compose(composed, l.state(rows))
+	written := l.slotsOf(totals)
 	for i, o := range c.from {
-		if !o.same { // rows that lack only some numbers keep their initial values for those
-			copy(l.state(v).Row(i), l.state(composed).Row(i))
+		row := l.state(v).Row(i)
+		if !o.same {
+			copy(row, l.state(composed).Row(i))
+			continue
+		}
+		// A number that only this row lacks keeps its initial value. One that all rows lack is of a later program, to which 0 says so.
+		for slot := range row {
+			if !written[slot] {
+				row[slot] = 0
+			}
 		}
 	}
 	return true, false
+}
+
+// slotsOf reports for each slot whether the store has it in any row.
+func (l *layout) slotsOf(totals []state.Total) []bool {
+	written := make([]bool, l.slots)
+	for _, t := range totals {
+		if cut := strings.LastIndexByte(t.Name, '/'); cut >= 0 {
+			if slot, err := strconv.Atoi(t.Name[cut+1:]); err == nil && slot >= 0 && slot < l.slots {
+				written[slot] = true
+			}
+		}
+	}
+	return written
 }
 
 // stored parses refs and rows from the names of numbers. Missing numbers in a row are zero.

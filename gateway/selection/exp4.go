@@ -54,11 +54,10 @@ func (p *exp4) Join(s State, i int) {
 	joinCounts(s, i)
 	row := s.Row(i)
 	row[slotWeight] = math.NaN() // the vote's weight is that beside the others
-	best, lead := p.ballot.lead(s)
 	row[slotVote] = 0
-	was := older(s, best)
+	best, lead, older := p.ballot.lead(s)
 	joinWeights(s, slotWeight, i, p.depth)
-	if !was { // else the others' are still to be learned
+	if !older {
 		row[slotVote] = best + lead - row[slotWeight]
 	}
 }
@@ -66,10 +65,12 @@ func (p *exp4) Join(s State, i int) {
 func (p *exp4) InitContext(global, s State) {
 	descendCounts(global, s)
 	descendWeights(global, s, slotWeight, p.depth)
-	_, lead := p.ballot.lead(global)
+	_, lead, older := p.ballot.lead(global)
 	for i := range s.Candidates() {
 		row := s.Row(i)
-		row[slotVote] = lead/2 - row[slotWeight] // the best row's log-weight is 0
+		if row[slotVote] = 0; !older {
+			row[slotVote] = lead/2 - row[slotWeight] // the best row's log-weight is 0
+		}
 	}
 }
 
@@ -157,7 +158,7 @@ func (p *exp4) weights(s State, dst *Vector) {
 
 // weigh writes the candidates' own weights and returns the plain vote's. Together they sum to 1.
 func (p *exp4) weigh(s State, dst *Vector) (plain float64) {
-	best, lead := p.ballot.lead(s)
+	best, lead, older := p.ballot.lead(s)
 	sum := 0.0
 	for i := range s.Candidates() {
 		lag := p.depth
@@ -170,7 +171,7 @@ func (p *exp4) weigh(s State, dst *Vector) (plain float64) {
 	if sum == 0 { // nothing is known, and there is no bound
 		*dst, sum = even, float64(s.Candidates())
 	}
-	if p.ballot.on {
+	if p.ballot.on && !older {
 		plain = math.Exp(lead)
 		sum += plain
 	}
@@ -226,7 +227,7 @@ func (p *exp4) Observe(f *Feedback) {
 		return
 	}
 	eta := p.rate(f.State)
-	best, lead := p.ballot.lead(f.State)
+	best, lead, older := p.ballot.lead(f.State)
 	next, mean := best-maxPlausible, 0.0
 	for i := range n {
 		loss, ok := f.Loss(i)
@@ -250,13 +251,12 @@ func (p *exp4) Observe(f *Feedback) {
 		vote = p.ballot.fall(best+lead, next, mean)
 	}
 	// The depth bound is measured from the best log-weight after this update.
-	was := p.ballot.on && lead < 0 && older(f.State, best)
 	for i := range n {
 		d := lower(f.State.Row(i)[slotWeight], next, charge[i], p.depth)
 		f.row(i)[slotWeight] = d
 		if p.ballot.on {
 			f.row(i)[slotVote] = vote - d
-			if lw := f.State.Row(i)[slotWeight]; was && plausible(lw) {
+			if lw := f.State.Row(i)[slotWeight]; older && plausible(lw) {
 				f.row(i)[slotVote] += best + lead - lw
 			}
 		}

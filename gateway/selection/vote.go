@@ -5,8 +5,8 @@ import "math"
 // slotVote holds how far the plain vote's log-weight is ahead of the row's own, in a policy in which the vote takes part.
 // Every row has it, so the vote's weight stays when candidates come and go. 0, which is also what a state without the
 // slot is read as, means that the vote weighs as much as the row; only the best row's number is read. If all are 0 although
-// the rows differ, the state is older than the slot: nothing is known about the vote, and it begins at its lower bound, so
-// that the answers stay what they were until feedback says otherwise.
+// the rows differ, the state is older than the slot: the vote takes no part, so that answers stay what they were, until the
+// next observation, when it begins at its lower bound.
 const (
 	slotVote  = weightSlots
 	voteSlots = weightSlots + 1
@@ -24,8 +24,9 @@ type ballot struct {
 // ballotOf returns the ballot whose weight stays within factor times the best candidate's and the inverse; 0: none.
 func ballotOf(factor float64) ballot { return ballot{factor > 0, math.Log(max(factor, 1))} }
 
-// lead returns the best row's log-weight, and how far the vote's is ahead of it: from -bound to bound.
-func (b ballot) lead(s State) (best, lead float64) {
+// lead returns the best row's log-weight, and how far the vote's is ahead of it: from -bound to bound. older says that the
+// state was learned without a vote, which begins there.
+func (b ballot) lead(s State) (best, lead float64, older bool) {
 	best = bestOf(s, slotWeight)
 	found := false
 	for i := slotWeight; i < len(s.V) && !found; i += s.Slots {
@@ -33,14 +34,13 @@ func (b ballot) lead(s State) (best, lead float64) {
 			lead, found = max(min(ahead, b.bound), -b.bound), true
 		}
 	}
-	if lead == 0 && older(s, best) {
-		return best, -b.bound
+	if lead == 0 && b.on && withoutVote(s, best) {
+		return best, -b.bound, true
 	}
-	return best, lead
+	return best, lead, false
 }
 
-// older reports whether a state was learned without a vote.
-func older(s State, best float64) bool {
+func withoutVote(s State, best float64) bool {
 	differ := false
 	for i := slotWeight; i < len(s.V); i += s.Slots {
 		if s.V[i-slotWeight+slotVote] != 0 {

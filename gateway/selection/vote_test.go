@@ -61,7 +61,7 @@ func TestVoteWithinItsBound(t *testing.T) {
 				s.V[i] += d
 			}
 		}
-		best, lead := p.(*exp4).ballot.lead(s)
+		best, lead, _ := p.(*exp4).ballot.lead(s)
 		for i := range n {
 			vote := s.Row(i)[slotWeight] + s.Row(i)[slotVote]
 			if math.Abs(vote-best) > math.Log(10)+1e-9 || math.Abs(vote-best-lead) > 1e-9 {
@@ -93,7 +93,7 @@ func TestVoteOfAnOlderState(t *testing.T) {
 		for i, d := range f.Delta {
 			s.V[i] += d
 		}
-		best, lead := p.(*exp4).ballot.lead(s)
+		best, lead, _ := p.(*exp4).ballot.lead(s)
 		for i := range 3 {
 			if at := s.Row(i)[slotWeight] + s.Row(i)[slotVote]; math.Abs(at-best-lead) > 1e-9 {
 				t.Fatalf("after %d observations row %d has the vote at %v: expected %v", n+1, i, at, best+lead)

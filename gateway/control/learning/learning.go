@@ -58,6 +58,9 @@ func (l *Learning) function(name string) (*api.FunctionSpec, error) {
 // ExportLearned implements the admin API.
 func (l *Learning) ExportLearned(ctx context.Context, function string, which api.LearnedSelection) (api.LearnedState, error) {
 	spec, err := l.function(function)
+	if err == nil {
+		err = checkSelection(which)
+	}
 	if err != nil {
 		return api.LearnedState{}, err
 	}
@@ -181,7 +184,11 @@ func list(refs []string) string {
 // ResetLearned implements the admin API.
 func (l *Learning) ResetLearned(ctx context.Context, function string, which api.LearnedSelection) (api.LearnedChange, error) {
 	out := api.LearnedChange{Function: function}
-	if _, err := l.function(function); err != nil {
+	_, err := l.function(function)
+	if err == nil {
+		err = checkSelection(which)
+	}
+	if err != nil {
 		return out, err
 	}
 	n, err := l.replace(ctx, function, which.Context, learned.Edit{States: []learned.Saved{{Context: which.Context}}, Others: which.All}, api.LearnedReset)
@@ -189,6 +196,14 @@ func (l *Learning) ResetLearned(ctx context.Context, function string, which api.
 		err = explain(function, which.Context, learned.ErrNoContext)
 	}
 	return out, err
+}
+
+// checkSelection refuses a selection that contradicts itself. It is asked for functions that there are.
+func checkSelection(which api.LearnedSelection) error {
+	if which.All && which.Context != "" {
+		return api.Errorf(api.InvalidArgument, "context and all exclude each other: expected one context, or all of them")
+	}
+	return nil
 }
 
 // replace makes an edit, and takes a sample of the result.

@@ -243,6 +243,20 @@ func TestHistory(t *testing.T) {
 	at("10:40:00")
 	g.declare(spec("exp3", "a", "b"))
 	at("10:50:00")
+	for _, call := range []func() error{
+		func() error {
+			_, err := g.ResetLearned(bg, "f", api.LearnedSelection{Context: "ann", All: true})
+			return err
+		},
+		func() error {
+			_, err := g.ExportLearned(bg, "f", api.LearnedSelection{Context: "ann", All: true})
+			return err
+		},
+	} {
+		if err := call(); err == nil || !strings.Contains(err.Error(), "exclude each other") {
+			t.Errorf("one context and all: %v", err)
+		}
+	}
 	if _, err := g.ResetLearned(bg, "f", everything); err != nil {
 		t.Fatal(err)
 	}

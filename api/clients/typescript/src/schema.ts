@@ -186,7 +186,7 @@ export interface components {
             feedback_batch: components["schemas"]["Feedback"][];
         };
         FeedbackResult: {
-            /** @description why the feedback was not counted */
+            /** @description why the feedback was not counted, or only in part */
             cause?: string;
             /** Format: int64 */
             query_id?: number;
