@@ -17,6 +17,7 @@ require (
 	github.com/maypok86/otter/v2 v2.4.0
 	github.com/moby/moby/api v1.56.1
 	github.com/moby/moby/client v0.6.2
+	github.com/pelletier/go-toml/v2 v2.2.4
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/common v0.72.0
 	github.com/redis/go-redis/v9 v9.23.0
@@ -33,10 +34,7 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require (
-	github.com/itchyny/timefmt-go v0.1.9 // indirect
-	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
-)
+require github.com/itchyny/timefmt-go v0.1.9 // indirect
 
 require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
