@@ -26,6 +26,9 @@ func TestOlderState(t *testing.T) {
 	}
 	v := make([]float64, l.width())
 	p.Init(l.state(v))
+	for i := range refs { // a context begins with what the function knows of the vote by now, which does not belong to the stored rows
+		l.state(v).Row(i)[p.Slots()-1] = 5
+	}
 	if found, complete := l.takeFirst(v, totals); !found || complete {
 		t.Errorf("found %v, complete %v: expected a state that lacks numbers", found, complete)
 	}

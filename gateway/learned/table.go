@@ -317,3 +317,26 @@ func (t *Table) Stats() Stats {
 	s.Elsewhere = t.elsewhere.Load()
 	return s
 }
+
+// Learning returns a declared function if its policy learns, otherwise nil.
+func (t *Table) Learning(function string) *Function {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f := t.functions[function]; f != nil && f.learns {
+		return f
+	}
+	return nil
+}
+
+// LearningFunctions returns the names of the functions whose policies learn, in no order.
+func (t *Table) LearningFunctions() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var names []string
+	for name, f := range t.functions {
+		if f.learns {
+			names = append(names, name)
+		}
+	}
+	return names
+}

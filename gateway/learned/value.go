@@ -196,7 +196,7 @@ func (v *value) take(got state.Value) error {
 	return nil
 }
 
-// resetValue lets a policy's value begin anew.
+// resetValue replaces a policy's value by one that knows nothing.
 func (st *states) resetValue() error {
 	v := st.value
 	if v == nil {

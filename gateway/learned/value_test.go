@@ -373,7 +373,7 @@ func TestDamagedValue(t *testing.T) {
 	}
 }
 
-// TestResetValue: where the global state is reset, the value begins anew, and stays so after a restart. A gateway that follows cannot do it.
+// TestResetValue: a reset of the global state resets the value, which a restart does not bring back. A gateway that follows cannot do it.
 func TestResetValue(t *testing.T) {
 	server := redistest.Start(t, redistest.Config{})
 	a := openTable(t, openStore(t, server.URL()))

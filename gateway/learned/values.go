@@ -149,7 +149,7 @@ func (t *Table) exchange(ctx context.Context, lin *lineage, v *value, key state.
 			return err
 		}
 		v.mu.Lock()
-		own := !v.merges && v.loaded && v.fence != 0 && v.dirty // nobody else can have written: the save decides
+		own := !v.merges && v.loaded && v.fence != 0 && v.dirty // no other gateway can have written: the save decides
 		if !own {
 			err = v.take(got)
 		}

@@ -57,7 +57,7 @@ class Served:
             self.model = mlflow.pyfunc.load_model(path)
         except ImportError as e:
             package = PACKAGES.get((e.name or "").split(".")[0])
-            if package is None:  # never the name of a module: somebody else's package may have it
+            if package is None:  # never the name of a module: another package may have it
                 sys.exit(
                     f"{path}: {e}: if that is a package, name it with --requirements FILE; if it is code of yours, save the model with "
                     "code_paths=[FILE], which brings the code along"

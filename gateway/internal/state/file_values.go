@@ -96,7 +96,7 @@ func (f *fileStore) changeValue(ctx context.Context, k Key, change func(v *fileV
 	return err
 }
 
-// LeaseValue gives the lease to whoever has the file: no other process can write to it.
+// LeaseValue always gives the lease: no other process can write to the file.
 func (f *fileStore) LeaseValue(ctx context.Context, key Key, lasts time.Duration) (fence uint64, err error) {
 	if err := key.checkValue(); err != nil {
 		return 0, refuse(key, err.Error())

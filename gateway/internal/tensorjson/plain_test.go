@@ -55,7 +55,7 @@ func TestPlains(t *testing.T) {
 	}
 }
 
-// spellings returns the usual ways to write f, and some that nobody uses.
+// spellings returns the usual ways to write f, and some rare ones.
 func spellings(rng *rand.Rand, f float64, bits int) []string {
 	list := []string{
 		strconv.FormatFloat(f, 'g', -1, bits), strconv.FormatFloat(f, 'e', -1, bits), fmt.Sprintf("%.17g", f), fmt.Sprintf("%.9g", f), fmt.Sprintf("%E", f), strconv.FormatFloat(f, 'g', -1, 64),
