@@ -108,6 +108,9 @@ func measureEnsemble(ctx context.Context, cfg config, e *experiment, title strin
 			if err != nil {
 				return nil, err
 			}
+			if got.Default { // of a patient function
+				return nil, fmt.Errorf("%s: query %d: a default output (%s)", p.function, i, got.Explanation)
+			}
 			if err := e.check(i, &got); err != nil {
 				return nil, fmt.Errorf("%s: %w", p.function, err)
 			}

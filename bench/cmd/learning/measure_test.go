@@ -117,7 +117,7 @@ func TestManifest(t *testing.T) {
 		t.Fatalf("got %+v", set)
 	}
 	good := set.Models[0]
-	if good.Run.Command[1] != "/somewhere/with a space/learning/model.py" || good.Run.Env["DEGRADED_WHILE"].Value != "/a/switch" || good.Run.Env["LEARNED"].Value != filepath.Join(e.dir, "part.good.joblib") {
+	if good.Run.Command[1] != "model.py" || good.Run.Env["DEGRADED_WHILE"].Value != "/a/switch" || good.Run.Env["LEARNED"].Value != "part.good.joblib" {
 		t.Errorf("got %+v", good.Run)
 	}
 	if good.Cache == set.Models[1].Cache {
@@ -125,6 +125,46 @@ func TestManifest(t *testing.T) {
 	}
 	if f := set.Functions[0]; f.Policy.Name != "exp4" || f.Policy.Params["eta"] != 0.1 || len(f.Models) != 2 {
 		t.Errorf("got %+v", f)
+	}
+}
+
+// Everything that a model reads is where its manifest is: an isolated replica sees no other part of a temporary directory.
+func TestModelsReadOnlyTheirFolder(t *testing.T) {
+	models := files(t, 3)
+	e, err := load(models, "part")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(path string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(filepath.Base(path)), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"learned.py", "model.py", "part.bad.joblib", "part.good.joblib"}
+	for _, name := range want[:2] {
+		write(filepath.Join(models, "learning", name))
+	}
+	for _, name := range want[2:] {
+		write(filepath.Join(e.dir, name))
+	}
+	var m manifestText
+	for _, name := range e.names() {
+		m.model(config{models: models}, e, name, false)
+	}
+	folder := t.TempDir()
+	if err := m.copyFiles(folder); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range want {
+		if got, err := os.ReadFile(filepath.Join(folder, name)); err != nil || string(got) != name {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if err := os.Remove(filepath.Join(e.dir, "part.bad.joblib")); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.copyFiles(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
 	}
 }
 

@@ -228,6 +228,30 @@ func (g *Gateway) Model(ctx context.Context, name string) (*api.ModelStatus, err
 	return &list.Models[0], nil
 }
 
+// ModelsReady returns an error that names the models without a ready replica, and says why they have none. Ready is true of a gateway whose models
+// have failed.
+func (g *Gateway) ModelsReady(ctx context.Context) error {
+	var list api.ModelList
+	if err := g.get(ctx, "/v1/models", &list); err != nil {
+		return err
+	}
+	var errs []error
+	for i := range list.Models {
+		m := &list.Models[i]
+		if m.ReadyReplicas() > 0 {
+			continue
+		}
+		why := string(m.State)
+		for _, c := range m.Conditions {
+			if c.Type == "Ready" {
+				why += ": " + c.Message
+			}
+		}
+		errs = append(errs, fmt.Errorf("model %s has no ready replica: %s", m.Spec.Name, why))
+	}
+	return errors.Join(errs...)
+}
+
 // Status returns the status of the gateway.
 func (g *Gateway) Status(ctx context.Context) (*api.GatewayStatus, error) {
 	out := new(api.GatewayStatus)

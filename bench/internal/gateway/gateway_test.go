@@ -66,6 +66,23 @@ func TestAdminClient(t *testing.T) {
 	}
 }
 
+// A gateway is ready although models have failed; ModelsReady says which and why.
+func TestModelsReady(t *testing.T) {
+	answer := `{"models": [{"spec": {"name": "good"}, "replicas": [{"state": "ready"}]}]}`
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(answer)) }))
+	defer s.Close()
+	g := &Gateway{Admin: strings.TrimPrefix(s.URL, "http://"), client: s.Client()}
+	if err := g.ModelsReady(t.Context()); err != nil {
+		t.Error(err)
+	}
+	answer = `{"models": [{"spec": {"name": "bad"}, "state": "failed", "replicas": [{"state": "failed"}],
+		"conditions": [{"type": "Serving", "message": "no"}, {"type": "Ready", "message": "exited with code 1: ModuleNotFoundError"}]}]}`
+	want := "model bad has no ready replica: failed: exited with code 1: ModuleNotFoundError"
+	if err := g.ModelsReady(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 func TestPrepare(t *testing.T) {
 	folder := t.TempDir()
 	g := &Gateway{Folder: folder}
