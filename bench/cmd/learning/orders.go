@@ -20,7 +20,9 @@ type Orders struct {
 	Seconds    float64     `json:"seconds"`
 	Contenders []contender `json:"contenders"`
 	Sweep      []contender `json:"sweep"`
-	Scenarios  []Played    `json:"scenarios"`
+	// Routers are the policies that see the inputs. They play where a query has some.
+	Routers   []contender `json:"routers"`
+	Scenarios []Played    `json:"scenarios"`
 }
 
 // Empty implements results.Report.
@@ -87,6 +89,15 @@ var contenders = []contender{
 	{Name: "thompson", Policy: "thompson"},
 }
 
+// routers are linucb by the image, with as many features as it has by default and with the most that it may have, and by the group that a user
+// reports, also with more exploration. scale is that of pixels. linucb has one value for each function, so all users teach it together.
+var routers = []contender{
+	{Name: "linucb by the image", Policy: "linucb", Params: params{"input": imageInput, "scale": 255.0}},
+	{Name: "linucb by the image, 32 features", Policy: "linucb", Params: params{"input": imageInput, "scale": 255.0, "features": 32.0}},
+	{Name: "linucb by the reported group", Policy: "linucb", Params: params{"input": groupInput}},
+	{Name: "linucb by the reported group, alpha 1", Policy: "linucb", Params: params{"input": groupInput, "alpha": 1.0}},
+}
+
 // sweep returns the parameters that the defaults were chosen among.
 func sweep() []contender {
 	var out []contender
@@ -126,7 +137,7 @@ func measureOrders(ctx context.Context, cfg config, o *Orders) error {
 	if err != nil {
 		return err
 	}
-	o.Orders, o.Contenders, o.Sweep = orderCount, contenders, sweep()
+	o.Orders, o.Contenders, o.Sweep, o.Routers = orderCount, contenders, sweep(), routers
 	if cfg.quick {
 		o.Orders = quickOrderCount
 	}
@@ -172,7 +183,7 @@ func (o *Orders) play(sc *scenario) (*Played, error) {
 		for _, group := range []struct {
 			runs *[]OrderRun
 			of   []contender
-		}{{&p.Runs, o.Contenders}, {&p.Sweep, o.Sweep}} {
+		}{{&p.Runs, o.Contenders}, {&p.Runs, o.routersOf(s)}, {&p.Sweep, o.Sweep}} {
 			if group.runs == &p.Sweep && order >= sweepOrderCount {
 				continue
 			}
@@ -192,6 +203,14 @@ func (o *Orders) play(sc *scenario) (*Played, error) {
 		}
 	}
 	return p, nil
+}
+
+// routersOf returns the policies that need what only some streams have.
+func (o *Orders) routersOf(s *stream) []contender {
+	if s.inputs == nil {
+		return nil
+	}
+	return o.Routers
 }
 
 // record adds an order to the run of that name.

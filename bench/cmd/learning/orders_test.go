@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/internal/resultstest"
+	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
 // twoModels is a stream in which the first model is always right and the second never, until they change places.
@@ -74,6 +76,54 @@ func TestPlayByUser(t *testing.T) {
 	}
 }
 
+// A policy that sees the inputs learns which model is right for which; the others cannot know. What it has learned is of all users.
+func TestPlayByInput(t *testing.T) {
+	draw := sourceOf(3)
+	s := &stream{models: 2, labels: make([]int32, 2000), specs: []api.TensorSpec{{Name: groupInput, DType: api.Float32, Shape: []int64{2}}}}
+	var kinds []api.Value
+	for q := range s.labels {
+		kind := draw.IntN(2)
+		s.users = append(s.users, int32(q%10))
+		kinds = append(kinds, api.Numbers([][]float32{{1, 0}, {0, 1}}[kind]...))
+		s.answers = append(s.answers, int32(kind), int32(1-kind))
+	}
+	s.inputs = func(q int) []api.Value { return kinds[q : q+1] }
+	late := map[string]float64{}
+	for _, c := range append(slices.Clone(contenders), routers[2]) {
+		p, err := c.player(2, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		late[c.Name] = errorRate(p.play(s)[1000:])
+	}
+	for name, rate := range late {
+		if routed := name == routers[2].Name; routed && rate > 0.01 || !routed && (rate < 0.4 || rate > 0.6) {
+			t.Errorf("%s: %v errors", name, rate)
+		}
+	}
+}
+
+// The inputs of figure 10 are those of the query's row and user.
+func TestInputsByUser(t *testing.T) {
+	e := dataSet{&experiment{about: about{Pixels: 2, QueriesPerUser: 3, Models: []Trained{{Name: "a"}, {Name: "b"}, {Name: "all"}}, Users: []user{{Group: 1}, {Group: 0}}}}, 10}
+	e.answers = map[string][]int64{}
+	for row := range 6 {
+		e.rows, e.labels = append(e.rows, []byte{byte(row), 0}), append(e.labels, int64(row))
+		for _, m := range e.Models {
+			e.answers[m.Name] = append(e.answers[m.Name], int64(row))
+		}
+	}
+	s := e.byUser(1)
+	for q := range s.labels {
+		in := selection.Tensors{Specs: s.specs, Values: s.inputs(q)}
+		image, _ := in.Named(imageInput)
+		group, _ := in.Named(groupInput)
+		if image.Number(0) != float64(s.labels[q]) || int32(image.Number(0))/3 != s.users[q] || group.Elements() != 2 || group.Number(e.Users[s.users[q]].Group) != 1 {
+			t.Errorf("query %d of user %d: image %v, group %v", q, s.users[q], image.Number(0), group.Value.Data)
+		}
+	}
+}
+
 func TestDegrade(t *testing.T) {
 	s := twoModels(2000, 2000)
 	s.phases = nil
@@ -117,6 +167,11 @@ func played(name, kind string, phases int) Played {
 	for i, c := range contenders {
 		add(&p.Runs, c.Name, 0.1+0.01*float64(i))
 	}
+	if kind == personal {
+		for i, c := range routers {
+			add(&p.Runs, c.Name, 0.3+0.01*float64(i))
+		}
+	}
 	for _, c := range sweep() {
 		add(&p.Sweep, c.Name, 0.15)
 	}
@@ -129,7 +184,7 @@ func played(name, kind string, phases int) Played {
 }
 
 func TestOrdersReport(t *testing.T) {
-	o := &Orders{Taken: results.Taken{When: time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)}, Orders: 3, Contenders: contenders, Sweep: sweep(),
+	o := &Orders{Taken: results.Taken{When: time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)}, Orders: 3, Contenders: contenders, Sweep: sweep(), Routers: routers,
 		Scenarios: []Played{played("data set", stationary, 1), played("failure", drifting, 3), played("group", personal, 2)}}
 	text := o.Markdown()
 	resultstest.Contains(t, text,
@@ -139,6 +194,8 @@ func TestOrdersReport(t *testing.T) {
 		"**failure**:",
 		"| exp4 | 12.00 ± 2.48 | 12.00 ± 2.48 | 12.00 ± 2.48 | 12.00 ± 2.48 | -9.00 ± 0.00, fewer |",
 		"| exp4 | 12.00 ± 2.48 | 12.00 ± 2.48 | -11.00 ± 0.00, fewer |",
+		"| linucb by the image | 31.00 ± 2.48 | 31.00 ± 2.48 | +8.00 ± 0.00, **more** |",
+		"linucb has one for all users",
 		"+5.00 ± 0.00 | +5.00 ± 0.00 | +5.00 ± 0.00 | data set: +5.00 ± 0.00, **more** |",
 		"-5.00 ± 0.00 | -5.00 ± 0.00 | -5.00 ± 0.00 | – |",
 	)

@@ -109,6 +109,9 @@ func (o *Orders) users(b *strings.Builder) {
 		for _, r := range p.Runs {
 			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", r.Name, percent(r.Phases[0]), percent(r.Phases[1]), points(results.Average(results.Differences(r.PhaseErrors[1], reported.PhaseErrors[1]))))
 		}
+		if len(o.Routers) > 0 && p.run(o.Routers[0].Name) != nil {
+			b.WriteString("\nThe other policies keep a state for each user. linucb has one for all users, sees an input of each query, and like exp3 learns from the one model that it asks; exp4 asks all eight.\n")
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/selection"
 )
 
@@ -19,6 +20,9 @@ type stream struct {
 	phases  []int   // the queries at which something changes
 	// reported and forAll are the answers of the model of each user's reported group, and of the model for all users.
 	reported, forAll []int32
+	// inputs returns a query's inputs, for policies that route by them. specs describes them; nil: the stream has none.
+	specs  []api.TensorSpec
+	inputs func(query int) []api.Value
 }
 
 func (s *stream) queries() int { return len(s.labels) }
@@ -68,6 +72,8 @@ type player struct {
 	learns  bool
 	fresh   bool // a context starts with nothing, not with what all contexts together have learned
 	global  selection.State
+	value   selection.Value // of a policy with knowledge of its own, which all contexts share
+	needs   selection.Needs
 	users   map[int32]selection.State
 	seed    *rand.PCG
 	answers []selection.Answer
@@ -98,6 +104,7 @@ func (c *contender) player(models int, seed uint64) (*player, error) {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	p := &player{policy: policy, learns: !c.Silent, fresh: c.Fresh, users: map[int32]selection.State{}, seed: rand.NewPCG(seed, 4)}
+	p.value, p.needs = selection.NewValue(policy, models), selection.NeedsOf(policy)
 	p.global = p.empty(models)
 	p.delta = make([]float64, len(p.global.V))
 	return p, nil
@@ -117,10 +124,14 @@ func (p *player) play(s *stream) []bool {
 		if s.users != nil {
 			state = p.context(s.users[q], s.models)
 		}
-		winner := p.answer(state, s.says(q))
+		var inputs selection.Tensors
+		if p.needs.Inputs {
+			inputs = selection.Tensors{Specs: s.specs, Values: s.inputs(q)}
+		}
+		winner := p.answer(state, inputs, s.says(q))
 		wrong[q] = winner < 0 || s.says(q)[winner] != s.labels[q]
 		if p.learns {
-			p.learn(s.says(q), s.labels[q], state, s.users != nil)
+			p.learn(s.says(q), s.labels[q], state, inputs, s.users != nil)
 		}
 	}
 	return wrong
@@ -139,10 +150,10 @@ func (p *player) context(user int32, models int) selection.State {
 }
 
 // answer asks the models that the policy selects, in one or two steps, and returns the one whose answer is given.
-func (p *player) answer(state selection.State, says []int32) int {
+func (p *player) answer(state selection.State, inputs selection.Tensors, says []int32) int {
 	all := selection.All(len(says))
-	q := selection.Query{State: state, Allowed: all, Seed: p.seed.Uint64()}
-	c := selection.Combination{State: state}
+	q := selection.Query{State: state, Value: p.value, Allowed: all, Seed: p.seed.Uint64(), Inputs: inputs}
+	c := selection.Combination{State: state, Value: p.value, Inputs: inputs}
 	p.answers = p.answers[:0]
 	for p.policy.Select(&q, &p.out); p.out.Ask != 0; p.policy.Select(&q, &p.out) {
 		for t := p.out.Ask; t != 0; t &= t - 1 {
@@ -161,9 +172,9 @@ func (p *player) answer(state selection.State, says []int32) int {
 	return c.Winner
 }
 
-// learn gives feedback on the query that was just answered.
-func (p *player) learn(says []int32, label int32, state selection.State, global bool) {
-	f := selection.Feedback{P: p.out.P[:len(says)], Losses: p.losses[:len(says)], Delta: p.delta}
+// learn gives feedback on the query that was just answered: for the user's state, if there is one, and for the global state and the policy's value.
+func (p *player) learn(says []int32, label int32, state selection.State, inputs selection.Tensors, byUser bool) {
+	f := selection.Feedback{P: p.out.P[:len(says)], Losses: p.losses[:len(says)], Delta: p.delta, Inputs: inputs}
 	for i := range p.losses {
 		p.losses[i] = math.NaN()
 	}
@@ -177,10 +188,11 @@ func (p *player) learn(says []int32, label int32, state selection.State, global 
 		}
 	}
 	f.Vote, f.VoteKnown = selection.PlainVote(f.Selected, &p.classes, &p.losses)
-	p.observe(&f, state)
-	if global {
-		p.observe(&f, p.global)
+	if byUser {
+		p.observe(&f, state)
 	}
+	f.Value = p.value
+	p.observe(&f, p.global)
 }
 
 func (p *player) observe(f *selection.Feedback, state selection.State) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/xebec-serving/xebec/api"
 )
 
 // scenario is a data set, or a way in which models err. Each order of it is a stream.
@@ -119,8 +121,14 @@ func (e *experiment) drawn(queries int, order uint64) *stream {
 	return e.stream(sequence(queries, len(e.labels), order))
 }
 
+// The inputs of figure 10.
+const (
+	imageInput = "pixels"
+	groupInput = "group"
+)
+
 // byUser returns the queries of figure 10: users in turn, each user's images in an order of its own. The last model, which is for all users, is
-// no candidate.
+// no candidate. The inputs are the image, and the group that the user reports as one number of 1 among zeros.
 func (e dataSet) byUser(order uint64) *stream {
 	draw := rand.New(rand.NewPCG(order, 12))
 	images := make([][]int, len(e.Users))
@@ -129,6 +137,17 @@ func (e dataSet) byUser(order uint64) *stream {
 	}
 	s := &stream{models: len(e.Models) - 1, phases: []int{len(e.labels) / 2}}
 	names := e.names()
+	groups := make([]api.Value, s.models)
+	for g := range groups {
+		one := make([]float32, s.models)
+		one[g] = 1
+		groups[g] = api.Numbers(one...)
+	}
+	var rows []int
+	s.specs = []api.TensorSpec{{Name: imageInput, DType: api.Uint8, Shape: []int64{int64(e.Pixels)}}, {Name: groupInput, DType: api.Float32, Shape: []int64{int64(s.models)}}}
+	s.inputs = func(q int) []api.Value {
+		return []api.Value{{Data: e.rows[rows[q]]}, groups[e.Users[s.users[q]].Group]}
+	}
 	for t := range e.QueriesPerUser {
 		for u := range e.Users {
 			row := u*e.QueriesPerUser + images[u][t]
@@ -137,6 +156,7 @@ func (e dataSet) byUser(order uint64) *stream {
 			}
 			s.labels = append(s.labels, int32(e.labels[row]))
 			s.users = append(s.users, int32(u))
+			rows = append(rows, row)
 			s.reported = append(s.reported, s.answers[len(s.answers)-s.models+e.Users[u].Group])
 			s.forAll = append(s.forAll, int32(e.answers[names[s.models]][row]))
 		}
