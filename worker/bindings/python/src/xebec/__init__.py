@@ -12,7 +12,8 @@ and ``_ring.c`` transport descriptors. ``_blocks`` lays out tensors in shared me
 ``_views`` and ``_bytes``. ``_model`` turns values into arguments and results into values, ``_frames`` into frames.
 ``_protocol`` encodes frames and descriptors. ``_concurrent`` runs predictions beside each other, ``_calls`` calls
 other functions of the gateway, ``_streams`` those whose answers are streams. ``_zygote`` is separate: the process
-that workers are forked from. ``_dev`` is its counterpart for authors, behind ``xebec dev``.
+that workers are forked from. ``_dev`` is its counterpart for authors, behind ``xebec dev``. ``policy`` serves selection
+policies: models that call others.
 """
 
 from ._calls import CallError, acall, call

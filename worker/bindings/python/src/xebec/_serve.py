@@ -213,7 +213,7 @@ def serve(
     handlers = Handlers(predict, feedback, accuracy, contexts, confidences, text, concurrency, parameters, calls, stream, step)
     check_handlers(handlers)
     if registered is not None and not os.environ.get("XEBEC_TOKEN"):
-        registered.append((sys._getframe(1).f_globals.get("__file__"), handlers))
+        registered.append((_calling_file(), handlers))
         return  # type: ignore[misc]
     missing = [name for name in _VARIABLES if not os.environ.get(name)]
     if missing:
@@ -235,6 +235,15 @@ def serve(
     socket, token, model, version = (os.environ[name] for name in _VARIABLES)
     Worker(handlers, Launch(socket, token, model, version, int(busy)), ring_module()).run()
     raise SystemExit(0)
+
+
+def _calling_file() -> Optional[str]:
+    """The file that has called serve, of this package or through a module of it."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
+    file: Optional[str] = frame.f_globals.get("__file__")
+    return file
 
 
 def try_predict(
