@@ -72,6 +72,7 @@ var personalPolicies = []struct {
 	{"the paper's Exp4, by user", "paper-exp4-by-user", "{name: exp4, eta: 0.01, floor: 0, vote: 0, boost: 0}", true},
 	{"exp3, by user", "exp3-by-user", "exp3", true},
 	{"exp4, one for all", "exp4-for-all", "exp4", false},
+	{"linucb by the image", "linucb", "{name: linucb, scale: 255}", false},
 }
 
 func measurePersonal(ctx context.Context, cfg config) (*Personal, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,32 @@ func TestMarkdown(t *testing.T) {
 	for _, not := range []string{"NaN", "mean nothing", "Inf"} {
 		if strings.Contains(text, not) {
 			t.Errorf("%q in\n%s", not, text)
+		}
+	}
+}
+
+// The claim of section 4.2 is judged by the interval of the rounds' ratios against the paper's 1.6.
+func TestVerdictOfCaching(t *testing.T) {
+	for _, c := range []struct {
+		rounds []CacheRound
+		want   results.Finding
+	}{
+		{[]CacheRound{{100, 250}, {100, 260}, {100, 240}}, results.Holds},
+		{[]CacheRound{{100, 120}, {100, 125}, {100, 115}}, results.Fails}, // faster, and less than the paper
+		{[]CacheRound{{100, 150}, {100, 170}, {100, 160}}, results.Untold},
+		{[]CacheRound{{100, 250}}, results.Untold}, // one round has no interval
+	} {
+		text := (&Report{Caching: &Caching{Models: five[:4], Whole: c.rounds, Joins: c.rounds}}).Markdown()
+		var rows int
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "| 4.2: ") {
+				if rows++; !strings.HasSuffix(line, fmt.Sprintf("| %s |\n", c.want)) {
+					t.Errorf("%v: %s, want %s", c.rounds, line, c.want)
+				}
+			}
+		}
+		if rows != 2 {
+			t.Errorf("%v: %d rows of section 4.2, want 2", c.rounds, rows)
 		}
 	}
 }
