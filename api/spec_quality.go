@@ -2,13 +2,16 @@ package api
 
 import "strings"
 
-// WarmupSpec names queries that a new version must answer before it gets traffic. The answers are not checked.
+// WarmupSpec says what a new version answers before it gets traffic. The answers are not checked.
 type WarmupSpec struct {
 	// Queries is a file of recorded queries, relative to the model's directory: one JSON object a line, {"input": …} as
 	// callers write it, plain or, if the name ends in .zst, compressed. The replicas that the version is loaded with
 	// evaluate the queries, Repeat times each (0 means 1). Replicas that start later are not warmed up.
-	Queries string `json:"queries"`
+	Queries string `json:"queries,omitempty"`
 	Repeat  int    `json:"repeat,omitempty" field:"min=1"`
+	// Recent is for a version without Queries that loads while another one of the same signature serves: unless it is false,
+	// the version first evaluates a few queries that the other one answers meanwhile. nil means true.
+	Recent *bool `json:"recent,omitempty"`
 }
 
 // ValidateSpec is the check that a new version must pass before it gets traffic.
@@ -51,13 +54,18 @@ const (
 	MaxTolerance    = 1e12 //xebec:limit `validate.tolerance`
 )
 
+// WarmsUpWithRecent reports whether a version is warmed up with queries that another version answers while it loads.
+func (m *ModelSpec) WarmsUpWithRecent() bool {
+	return (m.Warmup == nil || m.Warmup.Queries == "" && (m.Warmup.Recent == nil || *m.Warmup.Recent)) && m.Validation == nil && !m.Stream
+}
+
 // withDefaults returns a copy, nil for nil.
 func (w *WarmupSpec) withDefaults() *WarmupSpec {
 	if w == nil {
 		return nil
 	}
 	c := *w
-	if c.Repeat == 0 {
+	if c.Repeat == 0 && c.Queries != "" {
 		c.Repeat = 1
 	}
 	return &c
@@ -86,7 +94,12 @@ func (w *WarmupSpec) validate(e *FieldErrors) {
 	if w == nil {
 		return
 	}
-	validateQueries(e, "warmup.queries", w.Queries)
+	if w.Queries != "" || w.Recent == nil {
+		validateQueries(e, "warmup.queries", w.Queries)
+	}
+	if w.Queries != "" && w.Recent != nil {
+		e.add("warmup.recent", "is for a model without warmup.queries: expected one of the two")
+	}
 	if w.Repeat < 0 || w.Repeat > MaxWarmupRepeat {
 		e.add("warmup.repeat", "%d: expected 1 to %d", w.Repeat, MaxWarmupRepeat)
 	}

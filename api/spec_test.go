@@ -422,7 +422,7 @@ func TestSpecJSONRoundTrip(t *testing.T) {
 	m.Batching.Hold = 1500 * time.Microsecond
 	m.Cost, m.Device = 0.1, "gpu0"
 	no := false
-	m.Warmup, m.Dir = &WarmupSpec{"warmup.jsonl", 2}, "/models/digits-svm"
+	m.Warmup, m.Dir = &WarmupSpec{Queries: "warmup.jsonl", Repeat: 2}, "/models/digits-svm"
 	m.Validation = &ValidateSpec{Queries: "holdout.jsonl.zst", Expect: ExpectLabels, MinAccuracy: 0.9, Tolerance: 1e-3, Extremes: &no}
 	raw, err := json.Marshal(m)
 	if err != nil {

@@ -142,6 +142,8 @@ func TestQualityValidation(t *testing.T) {
 	}{
 		{"warm-up", func(m *ModelSpec) { m.Warmup = &WarmupSpec{Queries: "data/warmup.jsonl.zst", Repeat: 1000} }, ""},
 		{"a name with dots", func(m *ModelSpec) { m.Warmup = &WarmupSpec{Queries: "./..data/a..b"} }, ""},
+		{"no warm-up with recent queries", func(m *ModelSpec) { m.Warmup = &WarmupSpec{Recent: new(bool)} }, ""},
+		{"warm-up of two kinds", func(m *ModelSpec) { m.Warmup = &WarmupSpec{Queries: "q", Recent: new(bool)} }, "warmup.recent: is for a model without warmup.queries: expected one of the two"},
 		{"warm-up with nothing", func(m *ModelSpec) { m.Warmup = &WarmupSpec{} }, "warmup.queries: is missing: expected a file in the model's directory, one JSON object a line, such as queries.jsonl"},
 		{"warm-up from anywhere", func(m *ModelSpec) { m.Warmup = &WarmupSpec{Queries: "/etc/passwd"} }, `warmup.queries: "/etc/passwd" is an absolute path: expected one relative to the model's directory`},
 		{"warm-up from above", func(m *ModelSpec) { m.Warmup = &WarmupSpec{Queries: "a/../../b"} }, `warmup.queries: "a/../../b" leaves the model's directory: expected a path without ..`},

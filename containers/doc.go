@@ -34,8 +34,8 @@
 //   - Failures are remembered beyond a replica: a model that crashes, and was briefly not wanted, continues with its
 //     delay.
 //   - A replica that runs but is not ready within ReadyWithin is considered stuck and killed.
-//   - A launch is quiet if the owner says so: it has the lowest CPU priority until it is ready, so that loading does
-//     not slow down serving replicas. This needs a runtime that can lower the priority and raise it again. After 15 s,
+//   - A launch is quiet if the owner says so: it has the lowest CPU priority until it is ready and wanted, so that loading
+//     and the first batches do not slow down serving replicas. This needs a runtime that can lower the priority and raise it again. After 15 s,
 //     or half of ReadyWithin, the replica is raised anyway, because a busy machine gives it almost no time: at load 20
 //     an import of one second of CPU time took five minutes. If it cannot be raised, the owner receives NotRaised, and
 //     later launches are not quiet.

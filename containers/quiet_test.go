@@ -65,7 +65,13 @@ func newQuietHarness(t *testing.T, quiet *bool) (*harness, *raisingRuntime) {
 	return h, r
 }
 
-func TestQuietUntilReady(t *testing.T) {
+// want says that the replicas are to answer.
+func (h *harness) want(quiet *bool) {
+	*quiet = false
+	h.set.Raise()
+}
+
+func TestQuietUntilReadyAndWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quiet := true
 		h, r := newQuietHarness(t, &quiet)
@@ -75,13 +81,29 @@ func TestQuietUntilReady(t *testing.T) {
 		}
 		h.set.MarkReady(1)
 		synctest.Wait()
+		if st := h.wantState(Ready); !st.Quiet || len(r.replicas()) != 0 {
+			t.Errorf("status %+v, raised %v: expected a quiet replica until it is wanted", st, r.replicas())
+		}
+		quiet = false
+		r.slow = make(chan struct{})
+		wait, waited := h.set.Raise(), make(chan struct{})
+		go func() { wait(t.Context()); close(waited) }()
+		synctest.Wait()
+		select {
+		case <-waited:
+			t.Error("expected Raise to wait for the replica")
+		default:
+		}
+		close(r.slow)
+		<-waited
+		synctest.Wait()
 		if st := h.wantState(Ready); st.Quiet || !slices.Equal(r.replicas(), []uint64{1}) {
 			t.Errorf("status %+v, raised %v: expected a replica that was raised once", st, r.replicas())
 		}
+		h.set.Raise()
 		pass(time.Hour)
 
 		// The owner is asked again for the replacement.
-		quiet = false
 		h.runtime.last().end(Exit{Code: 1})
 		pass(time.Second)
 		if st := h.wantState(Running); st.Quiet || h.runtime.last().launch.Quiet {
@@ -91,6 +113,45 @@ func TestQuietUntilReady(t *testing.T) {
 		pass(time.Minute)
 		if got := r.replicas(); !slices.Equal(got, []uint64{1}) {
 			t.Errorf("raised %v: expected only the quiet one", got)
+		}
+		h.close()
+	})
+}
+
+// A replica that is wanted before it is ready stays quiet until it is ready.
+func TestQuietAndWantedEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quiet := true
+		h, r := newQuietHarness(t, &quiet)
+		h.count(1)
+		h.want(&quiet)
+		synctest.Wait()
+		if st := h.wantState(Running); !st.Quiet || len(r.replicas()) != 0 {
+			t.Errorf("status %+v, raised %v: expected a quiet replica", st, r.replicas())
+		}
+		h.set.MarkReady(1)
+		synctest.Wait()
+		if st := h.wantState(Ready); st.Quiet || !slices.Equal(r.replicas(), []uint64{1}) {
+			t.Errorf("status %+v, raised %v: expected it to be raised", st, r.replicas())
+		}
+		h.close()
+	})
+}
+
+// A replica that nobody wants is raised when its quiet time is over.
+func TestQuietAndNeverWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quiet := true
+		h, r := newQuietHarness(t, &quiet)
+		h.count(1)
+		h.set.MarkReady(1)
+		pass(maxQuiet - 1)
+		if got := r.replicas(); len(got) != 0 {
+			t.Errorf("raised %v before its quiet time was over", got)
+		}
+		pass(1)
+		if st := h.wantState(Ready); st.Quiet || !slices.Equal(r.replicas(), []uint64{1}) {
+			t.Errorf("status %+v, raised %v: expected it to be raised", st, r.replicas())
 		}
 		h.close()
 	})
@@ -133,6 +194,7 @@ func TestNotRaised(t *testing.T) {
 		r.cannot = errors.New("operation not permitted")
 		h.count(1)
 		h.set.MarkReady(1)
+		h.want(&quiet)
 		synctest.Wait()
 		if st := h.wantState(Ready); !st.Quiet {
 			t.Errorf("status %+v: expected it to be reported as quiet", st)
@@ -145,6 +207,7 @@ func TestNotRaised(t *testing.T) {
 		if len(lines) != 1 || !strings.Contains(lines[0].Text, "stays at the lowest CPU priority") {
 			t.Errorf("log %+v", lines)
 		}
+		quiet = true
 		h.runtime.last().end(Exit{Code: 1})
 		pass(time.Second)
 		if st := h.wantState(Running); st.Quiet || h.runtime.last().launch.Quiet {
@@ -170,10 +233,12 @@ func TestQuietAndGone(t *testing.T) {
 		r.slow = make(chan struct{})
 		h.wantState(Running)
 		h.set.MarkReady(2)
+		h.want(&quiet)
 		synctest.Wait()
 		if st := h.wantState(Ready); !st.Quiet {
 			t.Errorf("status %+v: it is still being raised", st)
 		}
+		quiet = true
 		h.runtime.last().end(Exit{Code: 1})
 		synctest.Wait()
 		if st := h.wantState(BackingOff); st.Quiet {
@@ -183,6 +248,7 @@ func TestQuietAndGone(t *testing.T) {
 
 		// Kill does not wait for Raise.
 		h.set.MarkReady(3)
+		h.want(&quiet)
 		synctest.Wait()
 		h.set.Kill(3, Hung, "it hangs")
 		synctest.Wait()

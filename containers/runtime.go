@@ -113,6 +113,12 @@ type Raiser interface {
 	Raise() error
 }
 
+// Lowerer is an Instance whose end can be made quiet.
+type Lowerer interface {
+	// Lower gives a replica that has nothing more to answer the lowest CPU priority, as far as that is possible. It does not wait.
+	Lower()
+}
+
 // Exit is how a replica ended.
 type Exit struct {
 	// Code is the exit code; -1 if there is none.

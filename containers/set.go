@@ -52,8 +52,9 @@ type Config struct {
 	// Event receives what happens to replicas: one call at a time and in order for one replica, concurrent calls for
 	// several. It may call the Set's methods other than Close, and must not block.
 	Event func(Event)
-	// Quiet is asked before each launch whether other replicas serve, of any model. If so, the launch is [Launch.Quiet]
-	// until the replica is ready. It must not block. If nil, no launch is quiet.
+	// Quiet is asked before each launch whether other replicas serve, of any model, and this one is not to answer before it is
+	// ready. If so, the launch is [Launch.Quiet] until the replica is ready and Quiet says no; when its answer becomes no
+	// the owner calls [Set.Raise]. It must not block. If nil, no launch is quiet.
 	Quiet func() bool
 	// Holding, if not nil, says how many queries a replica holds that may last: streams. SetCount then ends replicas that hold fewer first,
 	// and one that it ends has Grace again as long as it holds any. ending says that the replica is one of those: it should get no more.
@@ -321,6 +322,48 @@ func (s *Set) Kill(replica uint64, cause Cause, reason string) {
 		sl.attempt.killCause = cause
 	}
 	close(sl.attempt.kill)
+}
+
+// Raise ends the quiet time of the replicas that are ready: they are to answer now. Those that still load stay quiet until they
+// are ready. Config.Quiet must say no before. The function that it returns waits until those that are ready have been raised, or
+// ctx ends.
+func (s *Set) Raise() (wait func(ctx context.Context)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ready []<-chan struct{}
+	for _, sl := range s.slots {
+		l := sl.attempt
+		if l == nil {
+			continue
+		}
+		if !l.raise {
+			l.raise = true
+			close(l.wanted)
+		}
+		if !l.readyAt.IsZero() {
+			ready = append(ready, l.loud)
+		}
+	}
+	return func(ctx context.Context) {
+		for _, loud := range ready {
+			select {
+			case <-loud:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// Lower says that a replica has nothing more to answer and only has to end: it gets the lowest CPU priority, if the runtime can do that,
+// because taking a program apart may take longer than a batch. It does not wait.
+func (s *Set) Lower(replica uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sl := s.find(replica); sl != nil && sl.attempt.lower != nil {
+		go sl.attempt.lower()
+		sl.attempt.lower = nil
+	}
 }
 
 func (s *Set) find(replica uint64) *slot {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -44,9 +45,13 @@ type attempt struct {
 	replica uint64
 	ready   chan struct{} // closed by MarkReady
 	kill    chan struct{} // closed by Kill
+	wanted  chan struct{} // closed by Raise
+	loud    chan struct{} // closed when it is not quiet, cannot be raised, or is gone
 	// guarded by set.mu
 	readyAt    time.Time
 	killed     bool
+	raise      bool   // Raise was called
+	lower      func() // nil: it is lowered already, or cannot be
 	killReason string
 	killCause  Cause
 	killError  error // why the runtime could not kill it
@@ -116,7 +121,7 @@ func (s *Set) remove(sl *slot) {
 // beginAttempt begins an attempt under a new number.
 func (sl *slot) beginAttempt() *attempt {
 	s := sl.set
-	l := &attempt{ready: make(chan struct{}), kill: make(chan struct{})}
+	l := &attempt{ready: make(chan struct{}), kill: make(chan struct{}), wanted: make(chan struct{}), loud: make(chan struct{})}
 	if s.cfg.NextReplica != nil {
 		l.replica = s.cfg.NextReplica()
 	}
@@ -185,6 +190,9 @@ func (sl *slot) launch(l *attempt) outcome {
 		layers, missing = r.Isolation()
 	}
 	sl.set.mu.Lock()
+	if in, can := inst.(Lowerer); can {
+		l.lower = in.Lower
+	}
 	sl.layers, sl.missing = layers, missing
 	sl.set.mu.Unlock()
 	sl.started(l, inst.PID(), raiser != nil)
@@ -221,8 +229,9 @@ func (sl *slot) started(l *attempt, pid int, quiet bool) {
 }
 
 // await returns when the replica is gone: by itself, because it was asked, because it was killed, or because it was not
-// ready in time. With a raiser it raises the replica when it is ready, or when it has been quiet for maxQuiet or half of its
-// time: on a busy machine the lowest priority may get no time at all, and being quiet must not make the replica late.
+// ready in time. With a raiser it raises the replica when it is ready and the owner wants it to answer, or when it has been quiet
+// for maxQuiet or half of its time: on a busy machine the lowest priority may get no time at all, and being quiet must not make
+// the replica late.
 func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 	within := time.Duration(sl.set.readyWithin.Load())
 	quietly := min(within/2, maxQuiet)
@@ -237,18 +246,31 @@ func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 		}
 		raiser = nil
 	}
+	loud := sync.OnceFunc(func() { close(l.loud) })
+	defer loud()
+	if raiser == nil {
+		loud()
+	}
 	ready := l.ready
+	var wanted <-chan struct{} // once it is ready
 	for {
 		select {
 		case <-inst.Exited():
 			return
 		case <-ready:
 			late.Stop()
+			ready, wanted = nil, l.wanted
+			if raiser == nil || !sl.set.cfg.Quiet() {
+				wanted = nil
+				raise()
+			}
+			continue
+		case <-wanted:
+			wanted = nil
 			raise()
-			ready = nil
 			continue
 		case <-enough.C:
-			if raiser != nil {
+			if raiser != nil && ready != nil {
 				sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d was not ready within %v of loading quietly and gets full priority",
 					l.replica, quietly))
 			}
@@ -256,12 +278,11 @@ func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 			continue
 		case err := <-raised:
 			sl.raised(l, err)
+			loud()
 			continue
 		case <-late.C:
 			select {
 			case <-l.ready: // both have happened
-				raise()
-				ready = nil
 				continue
 			default:
 			}

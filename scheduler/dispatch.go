@@ -272,6 +272,7 @@ func (m *Machine) sendAlone(r *replica) bool {
 func (fl *flight) add(it *Item) {
 	it.place = inFlight
 	fl.items = append(fl.items, it)
+	fl.trial = fl.trial || it.Trial
 }
 
 func (m *Machine) launch(r *replica, fl *flight) {

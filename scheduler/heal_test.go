@@ -152,3 +152,25 @@ func TestOnePauseIsForgotten(t *testing.T) {
 		t.Errorf("five seconds after a pause %.3f of the queries are answered", got)
 	}
 }
+
+// TestATrialTeachesNothing: how long a replica takes for its first queries, or at a low priority, does not count.
+func TestATrialTeachesNothing(t *testing.T) {
+	took := int64(90e6)
+	c := newReplicaSim(1, func(ReplicaID, int) int64 { return took })
+	ask := func(trial bool) {
+		c.m.Arrive(c.now, &Item{Query: api.Query{Arrived: c.now, Deadline: c.now + 1e9, Expires: c.now + 1e9}, Trial: trial})
+		c.settle()
+		c.until(c.now + 1e9)
+	}
+	predicted := func() int64 { return c.m.byID[1].profile.predict(1) }
+	before := predicted()
+	ask(true)
+	if c.ended[api.OK] != 1 || predicted() != before {
+		t.Errorf("after a slow trial %v, and one query is predicted to take %d ns: expected an answer, and %d ns as before", c.ended, predicted(), before)
+	}
+	took = 2e6
+	ask(false)
+	if got := predicted(); got == before || got > 10e6 {
+		t.Errorf("after a query of 2 ms one is predicted to take %d ns", got)
+	}
+}

@@ -17,6 +17,9 @@ type Item struct {
 	// replica lets them wait. They are not sent twice; one that is tried again, because its replica died or its batch failed,
 	// may go to any replica.
 	Sticky uint64
+	// Trial: the query is one of a replica's first, or it is evaluated at a low priority, so that its time says nothing about
+	// that of later ones. Nothing is learned from its batch.
+	Trial bool
 	// Link belongs to the driver from Submit to Released. A Machine never looks at it.
 	Link Link
 

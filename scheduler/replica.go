@@ -56,6 +56,7 @@ type flight struct {
 	hedged  bool // twins of its items have been sent
 	flows   bool // a stream that has had its first output
 	lost    bool // its replica died after it had begun
+	trial   bool // its time says nothing about later ones
 }
 
 // size is how many queries predict sees.
@@ -257,7 +258,7 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	r.begin(now)
 	evalNanos = max(evalNanos, 1)
 	n := len(fl.items)
-	if res.Code == api.OK && !fl.flows {
+	if res.Code == api.OK && !fl.flows && !fl.trial {
 		// The time of a failed batch says nothing about the next one.
 		r.profile.observe(m.now, fl.size(), evalNanos)
 		r.sizes.add(fl.size())
@@ -293,8 +294,10 @@ func (m *Machine) FirstOutput(now api.Nanos, id ReplicaID, batch uint64, evalNan
 		r.overdueAt = 0
 	}
 	r.begin(now)
-	r.profile.observe(m.now, fl.size(), max(evalNanos, 1))
-	r.sizes.add(fl.size())
+	if !fl.trial {
+		r.profile.observe(m.now, fl.size(), max(evalNanos, 1))
+		r.sizes.add(fl.size())
+	}
 	m.out.Evaluated = append(m.out.Evaluated, Evaluated{id, len(fl.items), max(evalNanos, 1), api.OK})
 	for _, it := range fl.items {
 		if !it.answered {

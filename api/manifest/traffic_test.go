@@ -89,6 +89,9 @@ func TestTrafficFields(t *testing.T) {
 			return s.Traffic[0].Labels, map[string]string{"stable": "1"}
 		}},
 		{"traffic counts", trafficWith("") + "---\n" + functionWith(""), func(s *Set) (any, any) { return s.Len(), 2 }},
+		{"no warm-up with recent queries", modelWith("warmup: {recent: false}"), func(s *Set) (any, any) {
+			return s.Models[0].Warmup, &api.WarmupSpec{Recent: new(bool)}
+		}},
 		{"warm-up", modelWith("warmup: {queries: warmup.jsonl, repeat: 2}"), func(s *Set) (any, any) {
 			return s.Models[0].Warmup, &api.WarmupSpec{Queries: "warmup.jsonl", Repeat: 2}
 		}},

@@ -29,6 +29,7 @@ const (
 	opAdopt  op = "adopt"  // gateway → reaper, with one descriptor: the forked process waits at its other end
 	opSignal op = "signal" // gateway → reaper
 	opRaise  op = "raise"  // gateway → reaper
+	opLower  op = "lower"  // gateway → reaper; no answer
 
 	opHello   op = "hello"   // reaper → gateway, once
 	opStarted op = "started" // answers launch and adopt
@@ -126,7 +127,7 @@ func decodeRequest(body []byte) (request, error) {
 		if q.PID <= 0 || q.Marker == "" {
 			return q, fmt.Errorf("adoption %d has process %d and the marker %q: expected a positive pid and a marker", q.ID, q.PID, q.Marker)
 		}
-	case opSignal, opRaise:
+	case opSignal, opRaise, opLower:
 	default:
 		return q, fmt.Errorf("unknown request %q", q.Op)
 	}

@@ -96,6 +96,19 @@ func (in *instance) Signal(term bool) error {
 	return nil
 }
 
+// Lower implements [containers.Lowerer].
+func (in *instance) Lower() {
+	if in.group != nil {
+		_ = in.group.SetQuiet(true)
+	}
+	select {
+	case <-in.exited:
+	case <-in.link.lost:
+	default:
+		_ = in.link.ask(request{Op: opLower, ID: in.id})
+	}
+}
+
 // Raise implements [containers.Raiser].
 func (in *instance) Raise() error {
 	if in.lowShare {

@@ -130,6 +130,21 @@ func (r *reaper) lower(w *worker) {
 	w.autogroup = lowerAutogroup(w.lead)
 }
 
+// lowerForGood lowers a worker that only has to end. The first thread of each of its processes is lowered, which is the one that takes a
+// program apart. It is not raised again.
+func (r *reaper) lowerForGood(id uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.byID[id]
+	if w == nil || w.lead == 0 {
+		return
+	}
+	_ = unix.Setpriority(unix.PRIO_PGRP, w.lead, lowest)
+	w.closeAutogroup()
+	w.autogroup = lowerAutogroup(w.lead)
+	w.closeAutogroup()
+}
+
 // lowerAutogroup lowers the scheduling group of a session and returns a descriptor to raise it by, or -1 if there is
 // none to lower. The descriptor keeps referring to this process after its pid is reused.
 func lowerAutogroup(pid int) int {

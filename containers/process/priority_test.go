@@ -378,3 +378,21 @@ func TestRaiseFails(t *testing.T) {
 		t.Errorf("event %q: expected NotRaised with the reason", said["event"])
 	}
 }
+
+// A worker that only has to end is lowered, whether or not it was quiet before.
+func TestLower(t *testing.T) {
+	r := newRuntime(t)
+	out := newOutput()
+	in := start(t, r, launch(1, "sleep", out))
+	out.until(t, "ready")
+	in.(containers.Lowerer).Lower()
+	start(t, r, launch(2, "sleep", newOutput())) // the reaper takes requests in order, and answers this one
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(in.PID()), "stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, ok := parseStat(b); !ok || st.nice != lowest {
+		t.Errorf("the first thread has niceness %d, expected %d", st.nice, lowest)
+	}
+	checkGroup(t, "lowered", in.PID(), lowest)
+}

@@ -223,6 +223,8 @@ func (r *reaper) serve() error {
 				r.signal(q)
 			case opRaise:
 				r.raise(q.ID)
+			case opLower:
+				r.lowerForGood(q.ID)
 			}
 		}
 		closeAll(fds)

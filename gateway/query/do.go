@@ -87,6 +87,16 @@ const asksAtOnce = 64 //xebec:limit warm-up and validation queries in a model's 
 // them. Each query may take up to within. If ctx ends, or the model loses its replicas, Ask returns the answers so far
 // and the reason.
 func (p *Path) Ask(ctx context.Context, m *Model, inputs [][]api.Value, within time.Duration) ([]Answer, error) {
+	return p.ask(ctx, m, inputs, within, false)
+}
+
+// WarmUp is Ask for the first queries of replicas, and for replicas of low priority: the scheduler learns nothing from how long they
+// take.
+func (p *Path) WarmUp(ctx context.Context, m *Model, inputs [][]api.Value, within time.Duration) ([]Answer, error) {
+	return p.ask(ctx, m, inputs, within, true)
+}
+
+func (p *Path) ask(ctx context.Context, m *Model, inputs [][]api.Value, within time.Duration, trial bool) ([]Answer, error) {
 	answers := make([]Answer, 0, len(inputs))
 	for len(inputs) > 0 {
 		if err := ctx.Err(); err != nil {
@@ -96,7 +106,7 @@ func (p *Path) Ask(ctx context.Context, m *Model, inputs [][]api.Value, within t
 		w := p.waits.Get().(*wait)
 		w.Open()
 		w.Delivered() // Drain need not wait for it
-		w.model, w.queue, w.unlisted, w.arrived = m, m.Direct, true, p.cfg.Now()
+		w.model, w.queue, w.unlisted, w.trial, w.arrived = m, m.Direct, true, trial, p.cfg.Now()
 		w.Within(within * time.Duration(n))
 		for _, values := range inputs[:n] {
 			if err := w.next(values); err != nil {

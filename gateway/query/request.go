@@ -48,6 +48,7 @@ type Request struct {
 	refused   bool                  // the plan has no room for the request
 	learning  bool                  // its predictions are for feedback, not for a caller
 	unlisted  bool                  // a request of Ask, which bypasses caches and shadows
+	trial     bool                  // a request of WarmUp, whose times say nothing
 	versioned bool                  // it names the version, or label, of the model that it addresses
 	moved     atomic.Pointer[Model] // the version that its queries were handed over to
 
@@ -464,7 +465,7 @@ func (r *Request) recycle() {
 	}
 	r.queries = r.queries[:0]
 	r.fn, r.model, r.stats = nil, nil, nil
-	r.refused, r.learning, r.unlisted, r.versioned = false, false, false, false
+	r.refused, r.learning, r.unlisted, r.versioned, r.trial = false, false, false, false, false
 	r.moved.Store(nil)
 	r.only, r.forced, r.forcedOther, r.minConfidence, r.ttl, r.until = 0, 0, 0, 0, 0, 0
 	r.context, r.salt, r.contextSalt = nil, nil, nil

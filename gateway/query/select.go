@@ -199,6 +199,7 @@ func (q *Query) ask(to *[]*member, model *Model, queue int32, candidate int) *me
 	m.course.Store(courseOpen)
 	m.ID, m.Function, m.Inputs, m.Context = q.ID, queue, q.Inputs, r.context
 	m.Stream, m.Parameters, m.Call = nil, r.parameters, r.call
+	m.Trial = r.trial
 	if m.Sticky = 0; len(r.context) > 0 && model.Sticky.Load() {
 		m.Sticky = max(1, xxh3.Hash(r.context))
 	}

@@ -54,6 +54,9 @@ func (m *member) end(code api.Code) {
 	if w := m.model.Drift.Load(); w != nil && code == api.OK {
 		m.watchDrift(w)
 	}
+	if recent := m.model.Recent.Load(); recent != nil && code == api.OK {
+		m.offerRecent(recent)
+	}
 	if !m.shadow {
 		m.query.memberEnded()
 	}

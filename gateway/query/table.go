@@ -131,6 +131,8 @@ type Model struct {
 	Stats *obs.Endpoint
 	// Drift compares what is served with what was validated; nil: there is nothing to compare with.
 	Drift atomic.Pointer[drift.Watch]
+	// Recent collects queries for a version that is about to take the model's place; nil: there is none.
+	Recent atomic.Pointer[Recent]
 
 	ref string
 }

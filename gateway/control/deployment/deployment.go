@@ -101,8 +101,19 @@ func (d *Deployment) Model() *query.Model { return d.model }
 // Logs are what its replicas wrote.
 func (d *Deployment) Logs() *containers.Logs { return d.logs }
 
-// SetQuiet says whether replicas that start from now on do so at the lowest priority.
-func (d *Deployment) SetQuiet(quiet bool) { d.quiet.Store(quiet) }
+// SetQuiet says whether replicas that start from now on do so at the lowest priority. If not, those that are ready leave it, too.
+func (d *Deployment) SetQuiet(quiet bool) {
+	d.quiet.Store(quiet)
+	if !quiet {
+		d.set.Raise()
+	}
+}
+
+// Raise ends the low priority of the replicas that are ready, and waits for that until ctx ends.
+func (d *Deployment) Raise(ctx context.Context) {
+	d.quiet.Store(false)
+	d.set.Raise()(ctx)
+}
 
 // Ready is how many replicas are ready.
 func (d *Deployment) Ready() int { return int(d.model.Ready.Load()) }

@@ -392,6 +392,7 @@ func (e events) Gone(r worker.Replica, end worker.End) {
 		go d.set.Kill(id, containers.Hung, end.Reason)
 	default:
 		// It is most likely ending, and its exit status says more than the gateway could. A process that stays is ended later.
+		d.set.Lower(id)
 		linger := lingerTime
 		if leaving {
 			linger = max(linger, d.h.Drain)

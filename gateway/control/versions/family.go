@@ -8,6 +8,7 @@ import (
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
+	"github.com/xebec-serving/xebec/gateway/query"
 	"github.com/xebec-serving/xebec/gateway/registry"
 )
 
@@ -55,6 +56,7 @@ type Version struct {
 	// qualifying and draining count the attempts, so that an attempt that was overtaken does nothing.
 	qualifying, draining int
 	unqualify            context.CancelFunc // ends the attempt under way
+	recent               *query.Recent      // collects while it loads beside a version that serves
 	validation           *api.ValidationStatus
 }
 

@@ -133,9 +133,12 @@ func (s *State) rouse(f *Family, v *Version) {
 func (s *State) observe(f *Family, v *Version) {
 	switch {
 	case v.State == registry.Loading && s.loaded(f, v):
+		recent := v.recent.Stop()
 		s.move(v, registry.Validating, "")
 		if v.qualifies() {
 			s.qualify(v)
+		} else if len(recent) > 0 {
+			s.rehearse(v, recent)
 		} else {
 			s.move(v, registry.Available, "")
 		}
@@ -218,6 +221,7 @@ func (s *State) load(f *Family, v *Version) {
 	s.move(v, registry.Loading, "")
 	serving := f.Versions[f.Serving]
 	v.SetQuiet(s.opened || serving != nil && serving != v && serving.Ready() > 0)
+	s.collectFor(f, v)
 	v.Retry()
 	v.Load(s.wanted(f, v))
 }
@@ -229,6 +233,9 @@ func (s *State) move(v *Version, to registry.State, reason string) {
 	}
 	if v.State != to && !v.State.Next(to) {
 		s.c.cfg.Log.Error("a version took a step that does not exist", zap.Stringer("model", v.ID()), zap.Stringer("from", v.State), zap.Stringer("to", to))
+	}
+	if to != registry.Loading {
+		v.recent.Stop()
 	}
 	v.State, v.since, v.reason = to, time.Now(), reason
 	s.outdated = true
@@ -327,7 +334,10 @@ func (s *State) reject(v *Version, reason string) {
 }
 
 // qualifies reports whether the version has to be warmed up or validated before it may be asked.
-func (v *Version) qualifies() bool { return v.Spec().Warmup != nil || v.Spec().Validation != nil }
+func (v *Version) qualifies() bool { return v.warmsUp() || v.Spec().Validation != nil }
+
+// warmsUp reports whether the version has recorded queries for its warm-up.
+func (v *Version) warmsUp() bool { w := v.Spec().Warmup; return w != nil && w.Queries != "" }
 
 func sameQualification(a, b *api.ModelSpec) bool {
 	return reflect.DeepEqual(a.Warmup, b.Warmup) && reflect.DeepEqual(a.Validation, b.Validation)

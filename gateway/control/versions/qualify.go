@@ -71,13 +71,13 @@ func (c *Catalog) examine(ctx context.Context, v, serving *Version) (status api.
 		status.Passed, status.Reason = false, fmt.Sprintf(format, args...)
 		return status, nil
 	}
-	if w := spec.Warmup; w != nil {
+	if w := spec.Warmup; w != nil && w.Queries != "" {
 		cases, err := cases(v, w.Queries)
 		if err != nil {
 			return fail("warm-up: %v", err)
 		}
 		for range max(w.Repeat, 1) {
-			answers, err := c.cfg.Path.Ask(ctx, v.Model(), inputsOf(cases), within)
+			answers, err := c.cfg.Path.WarmUp(ctx, v.Model(), inputsOf(cases), within)
 			status.WarmedUp += len(answers)
 			for i, a := range answers {
 				if a.Code != api.OK {
@@ -89,6 +89,7 @@ func (c *Catalog) examine(ctx context.Context, v, serving *Version) (status api.
 			}
 		}
 	}
+	v.Raise(ctx)
 	want := spec.Validation
 	if want == nil {
 		status.Passed = true
