@@ -45,19 +45,18 @@ func (t *window) digits(i int) uint64 { return t.word(i) ^ lsb*'0' }
 // first drops all but the first n digits, and shifts those up, so that zeros precede them. n is from 1 to 8.
 func first(n int, digits uint64) uint64 { return digits << (uint(-8*n) & 63) }
 
-// ends marks, by its top bit, each of eight bytes that cannot continue a plain number: a comma, or a byte of 0x40 and above, such as ']'. A borrow of
-// the subtraction can only affect bytes after a marked one, so the first mark is right.
+// ends marks, by its top bit, each of eight bytes that cannot continue a plain number: one below '-', such as a comma, or one from 0x40 to 0x7f, such as
+// ']'. A byte of 0x80 and above may be marked and may borrow from the bytes after it; it is no digit and no end, so what precedes it is no plain number.
 func ends(text uint64) uint64 {
-	x := text ^ lsb*','
-	return ((x-lsb)&^x | text<<1) & msb
+	return (lsb*(0x7f+'-') - text | text<<1) & msb
 }
 
 // plains reads numbers, as long as they are plain, and the commas between them. It returns how many it has put into out, and the offset after the last
 // one; there it found a comma or a closing bracket.
 //
 // The time to read a tensor is that of this loop. It looks for the end of a number first, so that the processor can begin with the next number while it
-// still works on the digits. There is no branch for the sign, and as few as possible for the number of digits: these vary from number to number, so
-// that the processor would often guess wrong.
+// still works on the digits: only the operations that find the end follow one another from number to number, so there are few of them. There is no branch
+// for the sign, and as few as possible for the number of digits: these vary from number to number, so that the processor would often guess wrong.
 func plains(b []byte, i int, out []plain) (n, next int) {
 	next = i
 	for n < len(out) && len(b)-i >= plainAhead {
@@ -69,15 +68,18 @@ func plains(b []byte, i int, out []plain) (n, next int) {
 			i++
 			continue
 		}
-		end, marks := 0, ends(t.word(0))
-		if marks == 0 {
-			if end, marks = 8, ends(t.word(8)); marks == 0 {
-				if end, marks = 16, ends(t.word(16)); marks == 0 {
-					break
-				}
-			}
+		var end int
+		if marks := ends(t.word(0)); marks != 0 {
+			end = bits.TrailingZeros64(marks) >> 3
+		} else if marks := ends(t.word(8)); marks != 0 {
+			end = 8 + bits.TrailingZeros64(marks)>>3
+		} else if marks := ends(t.word(16)); marks != 0 {
+			end = 16 + bits.TrailingZeros64(marks)>>3
+		} else {
+			break
 		}
-		end += bits.TrailingZeros64(marks) >> 3
+		about := uint64(i) << offsetBit
+		i += end
 		minus := 0
 		if t[0] == '-' {
 			minus = 1
@@ -122,12 +124,13 @@ func plains(b []byte, i int, out []plain) (n, next int) {
 		if c != ',' && c != ']' {
 			break
 		}
-		out[n] = plain{w, uint64(i)<<offsetBit | uint64(minus)<<placesBits | uint64(places)}
+		out[n] = plain{w, about | uint64(minus)<<placesBits | uint64(places)}
 		n++
-		if next = i + end; c == ']' {
+		next = i
+		if c == ']' {
 			break
 		}
-		i = next + 1
+		i++
 	}
 	return n, next
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -49,6 +50,34 @@ func TestPlains(t *testing.T) {
 				}
 				if p := out[0]; n == 1 && (p.w != c.w || p.places() != c.places || p.minus() != (sign != "") || p.sign()>>63 != uint64(len(sign)) || p.offset() != 1 || next != 1+len(sign+c.text)) {
 					t.Errorf("%q: got %d / 10^%d, minus %v, at %d, next %d", body, p.w, p.places(), p.minus(), p.offset(), next)
+				}
+			}
+		}
+	}
+}
+
+// The first mark is at the first byte that ends a number, whatever follows it.
+func TestEnds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for b := range 256 {
+		for at := range 8 {
+			for range 20 {
+				var text [8]byte
+				for i := range text {
+					text[i] = "0123456789-."[rng.IntN(12)]
+					if i > at {
+						text[i] = byte(rng.Uint32())
+					}
+				}
+				text[at] = byte(b)
+				first := bits.TrailingZeros64(ends(binary.LittleEndian.Uint64(text[:]))) / 8
+				switch {
+				case b >= 0x80: // may be marked
+					if first < at {
+						t.Fatalf("%q: marked at %d", text, first)
+					}
+				case (b < '-' || b >= 0x40) != (first == at) || first < at:
+					t.Fatalf("%q: the first mark is at %d", text, first)
 				}
 			}
 		}
