@@ -1,9 +1,11 @@
 package grpc
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -21,6 +23,12 @@ const (
 	heldStep = 32 << 10
 	// roomWait is how long a connection with the beginning of a message is not read while the budget has no room, before it is closed.
 	roomWait = time.Second //xebec:limit how long a gRPC connection waits unread for room in `--body-memory`, before it is closed
+	// readBytes is how much is read of a connection at a time.
+	readBytes = 32 << 10
+	// maxSlowCalls is how many calls of a connection may end in slowSpan because their message comes too slowly. The next one ends the connection: its
+	// client does not only have one bad source.
+	maxSlowCalls = 16          //xebec:limit calls of a gRPC connection that end within a minute because their messages come too slowly, before the connection does
+	slowSpan     = time.Minute // long against the time that one slow message is given
 	// roomEvery is how often it looks for room.
 	roomEvery = 5 * time.Millisecond
 )
@@ -69,23 +77,21 @@ type conn struct {
 	server *Server
 	remote *address
 	once   sync.Once
+	in     *bufio.Reader // the library's has no buffer, so that the meter has seen what the library has read, and no more
 
 	mu      sync.Mutex
 	meter   *meter.Meter
-	counted int // bytes of incomplete messages that the budget knows of
-	waiting map[*wait]struct{}
+	counted int                // bytes of incomplete messages that the budget knows of
+	waiting map[*call]struct{} // calls of one message that have not got it
+	late    []meter.Slow       // memory of slow
+	slows   int                // calls that have ended since slowAt
+	slowAt  api.Nanos
 	closed  bool
 	unsent  atomic.Int64 // bytes of answers that the library holds
 	written atomic.Int64 // bytes, ever
 	seen    int64        // of written, when slow looked last
 	due     api.Nanos    // when more must have been taken
 	writing atomic.Bool
-}
-
-// wait is a call of one message that has not come.
-type wait struct {
-	conn  *conn
-	since api.Nanos
 }
 
 // address is a connection's remote address, by which handlers find the connection.
@@ -95,7 +101,7 @@ type address struct {
 }
 
 func (s *Server) metered(c net.Conn) *conn {
-	m := &conn{Conn: c, server: s, meter: meter.New(), waiting: map[*wait]struct{}{}}
+	m := &conn{Conn: c, server: s, in: bufio.NewReaderSize(c, readBytes), meter: meter.New(), waiting: map[*call]struct{}{}}
 	m.remote = &address{c.RemoteAddr(), m}
 	s.mu.Lock()
 	s.conns[m] = struct{}{}
@@ -124,7 +130,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		c.server.refused(NoRoom)
 		return 0, errNoRoom
 	}
-	n, err := c.Conn.Read(b)
+	n, err := c.in.Read(b)
 	if n > 0 {
 		c.mu.Lock()
 		c.meter.In(b[:n])
@@ -200,23 +206,82 @@ func (c *conn) Close() error {
 	return err
 }
 
-// slow reports whether the client sends or takes more slowly than it may.
+// slow ends calls whose message comes more slowly than it may. It reports whether the connection must end: too many of its calls were slow, one of them does
+// not end, or the client takes answers too slowly.
 func (c *conn) slow(now api.Nanos) (Reason, bool) {
-	l := &c.server.cfg.Limits
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.meter.Late(now, c.server.meterLimits()) {
+	slow, end := c.slowCalls(now)
+	unread := c.unread(now)
+	c.mu.Unlock()
+	for _, of := range slow {
+		of.call.end(of.message)
+		c.server.refused(TooSlow)
+	}
+	switch {
+	case end:
 		return TooSlow, true
+	case unread:
+		return Unread, true
 	}
-	if l.HeaderTimeout > 0 && c.meter.Held() == 0 {
-		for w := range c.waiting {
-			if now-w.since > api.Nanos(l.HeaderTimeout) {
-				return TooSlow, true
-			}
+	return 0, false
+}
+
+// slowCall is a call that must end, and what its client is told.
+type slowCall struct {
+	call    *call
+	message string
+}
+
+// slowCalls returns the calls that must end because their messages come too slowly, and whether the connection must.
+func (c *conn) slowCalls(now api.Nanos) (list []slowCall, end bool) {
+	l := &c.server.cfg.Limits
+	c.late = c.meter.Late(c.late[:0], now, c.server.meterLimits())
+	defer func() { clear(c.late) }()
+	for _, m := range c.late {
+		of, ok := m.Call.(*call)
+		if !ok || of.answer == nil || m.Again || !c.mayBeSlow(now) {
+			return list, true
 		}
+		list = append(list, slowCall{of, slowMessage(m, l)})
 	}
+	if l.HeaderTimeout <= 0 {
+		return list, false
+	}
+	for of := range c.waiting {
+		if now-of.since <= api.Nanos(l.HeaderTimeout) || c.meter.Begins(of.stream) {
+			continue
+		}
+		if of.answer == nil || !c.mayBeSlow(now) {
+			return list, true
+		}
+		delete(c.waiting, of)
+		list = append(list, slowCall{of, fmt.Sprintf("no message has come within %v of the call's beginning (--header-timeout): send it at once", l.HeaderTimeout)})
+	}
+	return list, false
+}
+
+// mayBeSlow counts a call that ends because it is slow.
+func (c *conn) mayBeSlow(now api.Nanos) bool {
+	if now-c.slowAt > api.Nanos(slowSpan) {
+		c.slows, c.slowAt = 0, now
+	}
+	c.slows++
+	return c.slows <= maxSlowCalls
+}
+
+func slowMessage(m meter.Slow, l *Limits) string {
+	came := fmt.Sprintf("%d bytes of the message have come", m.Came)
+	if m.Length > 0 {
+		came = fmt.Sprintf("%d of the message's %d bytes have come", m.Came, m.Length)
+	}
+	return fmt.Sprintf("%s, and the rest comes more slowly than %d bytes a second (--min-rate) for more than %v: send it faster, or in smaller messages", came, l.MinRate, l.RateGrace)
+}
+
+// unread reports whether the client takes answers more slowly than it may.
+func (c *conn) unread(now api.Nanos) bool {
+	l := &c.server.cfg.Limits
 	if l.MinRate <= 0 {
-		return 0, false
+		return false
 	}
 	written := c.written.Load()
 	took := written - c.seen
@@ -228,28 +293,7 @@ func (c *conn) slow(now api.Nanos) (Reason, bool) {
 		c.due = now + api.Nanos(l.RateGrace)
 	default:
 		c.due = min(c.due+api.Nanos(float64(took)*1e9/float64(l.MinRate)), now+api.Nanos(l.RateGrace))
-		return Unread, now > c.due
+		return now > c.due
 	}
-	return 0, false
-}
-
-// await notes that a call waits for its only message, until the wait ends.
-func (c *conn) await(now api.Nanos) *wait {
-	if c == nil {
-		return nil
-	}
-	w := &wait{c, now}
-	c.mu.Lock()
-	c.waiting[w] = struct{}{}
-	c.mu.Unlock()
-	return w
-}
-
-func (w *wait) end() {
-	if w == nil {
-		return
-	}
-	w.conn.mu.Lock()
-	delete(w.conn.waiting, w)
-	w.conn.mu.Unlock()
+	return false
 }

@@ -20,9 +20,9 @@
 // # What clients can make it hold
 //
 // Messages, streams and connections are bounded by the library, with the limits of HTTP. What it does not bound is done in conn.go: a [meter.Meter] on each
-// connection knows what has come of messages that are not complete. It counts against the budget of bodies that HTTP has, the connection is not read while
-// there is none left, and it is closed when a message comes, or an answer is taken, more slowly than --min-rate. Large requests and answers take their room in the same budget
-// while they are held.
+// connection knows what has come of messages that are not complete. It counts against the budget of bodies that HTTP has, and the connection is not read while
+// there is none left. A call ends when its message comes more slowly than --min-rate (call.go); its connection ends when that happens again and again, or when
+// answers are taken more slowly. Large requests and answers take their room in the same budget while they are held.
 //
 // # Errors
 //

@@ -33,10 +33,10 @@ type handler = func(srv any, ctx context.Context, decode func(any) error, interc
 func (s *Server) unary(method string, serve handler) handler {
 	return func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (_ any, err error) {
 		defer s.recovered(method, &err)
-		w := connOf(ctx).await(s.now())
+		c := served(ctx, true)
 		return serve(srv, ctx, func(v any) error {
 			err := decode(v)
-			w.end()
+			c.received()
 			return err
 		}, interceptor)
 	}
@@ -45,10 +45,9 @@ func (s *Server) unary(method string, serve handler) handler {
 func (s *Server) streaming(method string, many bool, serve grpc.StreamHandler) grpc.StreamHandler {
 	return func(srv any, stream grpc.ServerStream) (err error) {
 		defer s.recovered(method, &err)
-		if !many {
-			w := connOf(stream.Context()).await(s.now())
-			defer w.end()
-			stream = &oneMessage{stream, w}
+		if c := served(stream.Context(), !many); !many {
+			defer c.received()
+			stream = &oneMessage{stream, c}
 		}
 		return serve(srv, stream)
 	}
@@ -57,11 +56,11 @@ func (s *Server) streaming(method string, many bool, serve grpc.StreamHandler) g
 // oneMessage is a stream on which the client sends one message.
 type oneMessage struct {
 	grpc.ServerStream
-	wait *wait
+	call *call
 }
 
 func (o *oneMessage) RecvMsg(m any) error {
 	err := o.ServerStream.RecvMsg(m)
-	o.wait.end()
+	o.call.received()
 	return err
 }

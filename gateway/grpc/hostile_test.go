@@ -120,28 +120,71 @@ func impatient(c *Config, _ *query.Model) {
 	c.Limits.MinRate, c.Limits.RateGrace, c.Limits.HeaderTimeout = 1<<20, time.Millisecond, time.Millisecond
 }
 
-// TestHalfSent: what comes too slowly ends its connection: a message of which a part has come, on streams too, and one that never begins. Calls on other
-// connections go on.
+// TestHalfSent: what comes too slowly ends its call: a message of which a part has come, on streams too, and one that never begins. Other calls go on, on the
+// same connection too.
 func TestHalfSent(t *testing.T) {
-	for name, send := range map[string]func(r *rude){
-		"a part":              func(r *rude) { r.call(1, modelInfer); r.message(1, 1<<20, make([]byte, 100), false) },
-		"a part, on a stream": func(r *rude) { r.call(1, modelStreamInfer); r.message(1, 1<<20, make([]byte, 100), false) },
-		"two bytes":           func(r *rude) { r.call(1, modelInfer); r.must(r.framer.WriteData(1, false, []byte{0, 0})) },
-		"nothing":             func(r *rude) { r.call(1, modelInfer) },
-		"nothing of another":  func(r *rude) { r.call(1, "/inference.GRPCInferenceService/ServerLive") },
-		"nothing of ours":     func(r *rude) { r.call(1, "/xebec.v1.Functions/Predict") },
+	good, err := proto.Marshal(request("m", floats(1, 2, 3, 4), 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		send func(r *rude)
+		want string
+	}{
+		"a part":              {func(r *rude) { r.call(1, modelInfer); r.message(1, 1<<20, make([]byte, 100), false) }, "100 of the message's 1048576 bytes have come"},
+		"a part, on a stream": {func(r *rude) { r.call(1, modelStreamInfer); r.message(1, 1<<20, make([]byte, 100), false) }, "100 of the message's 1048576 bytes have come"},
+		"two bytes":           {func(r *rude) { r.call(1, modelInfer); r.must(r.framer.WriteData(1, false, []byte{0, 0})) }, "--min-rate"},
+		"nothing":             {func(r *rude) { r.call(1, modelInfer) }, "--header-timeout"},
+		"nothing of another":  {func(r *rude) { r.call(1, "/inference.GRPCInferenceService/ServerLive") }, "--header-timeout"},
+		"nothing of ours":     {func(r *rude) { r.call(1, "/xebec.v1.Functions/Predict") }, "--header-timeout"},
+		"nothing for streams": {func(r *rude) { r.call(1, "/xebec.v1.Functions/PredictStream") }, "--header-timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := serve(t, querytest.Floats4, querytest.Sum, impatient)
 			r := f.rude()
-			send(r)
-			r.closed()
+			c.send(r)
+			if code, message := r.status(1); code != fmt.Sprint(uint32(codes.DeadlineExceeded)) || !strings.Contains(message, c.want) {
+				t.Errorf("status %s %q, want %d %q", code, message, codes.DeadlineExceeded, c.want)
+			}
 			f.wasRefused(TooSlow)
+			_ = r.framer.WriteData(1, true, make([]byte, 1000)) // of a call that is over
+			r.call(3, modelInfer)
+			r.message(3, len(good), good, true)
+			if code, message := r.status(3); code != "0" {
+				t.Errorf("the next call on the connection: %s %q", code, message)
+			}
 			if _, err := f.oip.ModelInfer(f.ctx(), request("m", floats(1, 2, 3, 4), 4)); err != nil {
 				t.Errorf("another client: %v", err)
 			}
+			if f.server.Connections() != 2 {
+				t.Errorf("%d connections, want 2", f.server.Connections())
+			}
 		})
 	}
+}
+
+// TestSlowForEver: a connection whose calls are slow again and again ends.
+func TestSlowForEver(t *testing.T) {
+	f := serve(t, querytest.Floats4, querytest.Sum, impatient, func(c *Config, _ *query.Model) { c.Refused = func(Reason) {} })
+	r := f.rude()
+	r.must(r.conn.SetReadDeadline(time.Now().Add(30 * time.Second)))
+	for i := range uint32(maxSlowCalls) {
+		r.call(2*i+1, modelInfer)
+		r.message(2*i+1, 1<<20, make([]byte, 100), false)
+	}
+	ended := 0
+	for ended < maxSlowCalls { // in any order
+		frame, err := r.framer.ReadFrame()
+		if err != nil {
+			t.Fatalf("the connection has ended with %d slow calls: %v", ended, err)
+		}
+		if h, ok := frame.(*http2.MetaHeadersFrame); ok && h.StreamEnded() {
+			ended++
+		}
+	}
+	r.call(101, modelInfer)
+	r.message(101, 1<<20, make([]byte, 100), false)
+	r.closed()
 }
 
 // TestAStreamMayWait: a call of ModelStreamInfer without a request is no half-sent message.
@@ -153,7 +196,7 @@ func TestAStreamMayWait(t *testing.T) {
 	}
 	r := f.rude()
 	r.call(1, modelInfer)
-	r.closed() // the server has looked at all connections
+	r.status(1) // the server has looked at all connections
 	if err := errors.Join(s.Send(request("m", floats(1, 2, 3, 4), 4)), s.CloseSend()); err != nil {
 		t.Fatal(err)
 	}

@@ -20,14 +20,14 @@ type metaData struct{ md metadata.MD }
 
 type metaKey struct{}
 
-// tapHandle keeps the metadata of calls that have some for us. Others, which are most, pay nothing for it: the library copies metadata for each handler that asks.
-func tapHandle(ctx context.Context, info *tap.Info) (context.Context, error) {
+// withMetaData keeps the metadata of calls that have some for us. Others, which are most, pay nothing for it: the library copies metadata for each handler that asks.
+func withMetaData(ctx context.Context, info *tap.Info) context.Context {
 	for key := range info.Header {
 		if strings.HasPrefix(key, "xebec-") || key == keyRequestID || key == "traceparent" || key == "authorization" {
-			return context.WithValue(ctx, metaKey{}, &metaData{info.Header}), nil
+			return context.WithValue(ctx, metaKey{}, &metaData{info.Header})
 		}
 	}
-	return ctx, nil
+	return ctx
 }
 
 // metaOf returns the metadata of a call; nil: there is none for us.

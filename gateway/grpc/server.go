@@ -78,12 +78,12 @@ type Config struct {
 	Statistics func(name string) []api.ModelStatistics
 	// SetLoaded has a model keep a replica, or lets it sleep, for a caller with this authorization; nil: no caller may.
 	SetLoaded func(ctx context.Context, authorization, model string, loaded bool) error
-	// Refused is told of connections that are closed, by reason; may be nil. Panicked is told of handlers that have panicked; may be nil.
+	// Refused is told of calls that are ended and connections that are closed, by reason; may be nil. Panicked is told of handlers that have panicked; may be nil.
 	Refused  func(r Reason)
 	Panicked func(p Panic)
 }
 
-// Reason is why the server has closed a connection.
+// Reason is why the server has ended a call or closed a connection.
 type Reason uint8
 
 // The reasons.
@@ -123,7 +123,7 @@ func New(cfg Config) *Server {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{}),
 		grpc.MaxRecvMsgSize(l.MessageBytes), grpc.MaxHeaderListSize(uint32(l.HeaderBytes)), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.InitialWindowSize(windowBytes), grpc.NumStreamWorkers(workers), grpc.InTapHandle(tapHandle),
+		grpc.InitialWindowSize(windowBytes), grpc.NumStreamWorkers(workers), grpc.InTapHandle(s.tapHandle), grpc.ReadBufferSize(0),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTimeout, Time: pingAfter, Timeout: pingTimeout}),
 	}
@@ -182,7 +182,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 // now is a monotonic clock.
 func (s *Server) now() api.Nanos { return api.Nanos(time.Since(s.start)) + 1 }
 
-// watch closes connections that are too slow.
+// watch ends calls and connections that are too slow.
 func (s *Server) watch(stop chan struct{}) {
 	t := time.NewTicker(watchEvery)
 	defer t.Stop()

@@ -1,4 +1,4 @@
-// Package meter measures what the client of a gRPC connection has sent of messages that are not complete, and how fast the rest comes. The gRPC library
+// Package meter measures what the client of a gRPC connection has sent of messages that are not complete, and how fast the rest of each comes. The gRPC library
 // bounds messages and streams, but neither their memory over all connections nor their time: a client that sends the beginnings of large messages and
 // stops would hold memory for as long as it likes.
 //

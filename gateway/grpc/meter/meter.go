@@ -35,6 +35,16 @@ type Meter struct {
 	streams map[uint32]*stream // those that the client may go on with
 	free    []*stream
 	held    int
+	last    uint32 // the stream of the client's last HEADERS frame
+}
+
+// Slow is a message that comes more slowly than it may.
+type Slow struct {
+	Call any // what was attached to its stream
+	// Came is how much of the message has come, and Length how long it is; 0: its length has not come.
+	Came, Length int
+	// Again says that it was reported before, and that as much time has passed since.
+	Again bool
 }
 
 // New makes the meter of a connection of which nothing has come.
@@ -58,6 +68,8 @@ type stream struct {
 	held int // bytes that have come
 	came int // bytes that have come since the last Late
 	due  api.Nanos
+	told bool // Late has reported the message
+	call any
 }
 
 // Held is how many bytes of messages have come that are not complete.
@@ -115,6 +127,7 @@ func (m *Meter) begin() {
 		m.endData()
 		return
 	case frameHeaders:
+		m.last = id
 		if flags&flagEnd != 0 {
 			m.end(id)
 		} else if m.streams[id] == nil && len(m.streams) < maxStreams {
@@ -158,7 +171,7 @@ func (m *Meter) data(id uint32, b []byte) {
 		s.held, s.came, m.held, b = s.held+n, s.came+n, m.held+n, b[n:]
 		if s.n == messageHead && s.left == 0 {
 			m.held -= s.held
-			*s = stream{}
+			*s = stream{call: s.call}
 		}
 	}
 }
@@ -208,10 +221,28 @@ func (m *Meter) Out(b []byte) {
 	}
 }
 
-// Late reports whether a message comes more slowly than it may. It is called from time to time, and measures from call to call.
-func (m *Meter) Late(now api.Nanos, l Limits) bool {
+// Last is the stream of the last HEADERS frame that has come of the client.
+func (m *Meter) Last() uint32 { return m.last }
+
+// Attach gives a stream its call, until the stream ends. It returns false if nothing more comes on the stream.
+func (m *Meter) Attach(id uint32, call any) bool {
+	s := m.streams[id]
+	if s != nil {
+		s.call = call
+	}
+	return s != nil
+}
+
+// Begins reports whether a message has begun on a stream, or none is to come.
+func (m *Meter) Begins(id uint32) bool {
+	s := m.streams[id]
+	return s == nil || s.held > 0
+}
+
+// Late appends the messages that come more slowly than they may. It is called from time to time, and measures from call to call.
+func (m *Meter) Late(late []Slow, now api.Nanos, l Limits) []Slow {
 	if l.MinRate <= 0 {
-		return false
+		return late
 	}
 	for _, s := range m.streams {
 		if s.held == 0 {
@@ -223,9 +254,15 @@ func (m *Meter) Late(now api.Nanos, l Limits) bool {
 			s.due = min(s.due+api.Nanos(float64(s.came)*1e9/float64(l.MinRate)), now+l.Grace)
 		}
 		s.came = 0
-		if now > s.due {
-			return true
+		if now <= s.due {
+			continue
 		}
+		slow := Slow{Call: s.call, Came: max(s.held-messageHead, 0), Again: s.told}
+		if s.n == messageHead {
+			slow.Length = int(binary.BigEndian.Uint32(s.head[1:]))
+		}
+		late = append(late, slow)
+		s.due, s.told = now+l.Grace, true
 	}
-	return false
+	return late
 }

@@ -3,6 +3,7 @@ package meter
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -94,26 +95,45 @@ func TestLate(t *testing.T) {
 	send := func(n int) {
 		m.In(client(t, func(f *http2.Framer) { check(t, f.WriteData(1, false, make([]byte, n))) }))
 	}
+	late := func(now api.Nanos) []Slow { return m.Late(nil, now, l) }
+	if m.Last() != 3 || !m.Attach(1, "one") || !m.Attach(3, "three") || m.Attach(5, "five") || m.Begins(1) || !m.Begins(5) {
+		t.Fatal("the open streams are others than 1 and 3")
+	}
 	m.In(client(t, func(f *http2.Framer) { check(t, f.WriteData(1, false, message(1<<20, 0))) }))
+	if !m.Begins(1) || m.Begins(3) {
+		t.Error("the message of 1 has not begun, or that of 3 has")
+	}
 	for now := api.Nanos(0); now < 60*second; now += second { // at the rate
-		if m.Late(now, l) {
-			t.Fatalf("late after %d s at the lowest rate", now/second)
+		if got := late(now); got != nil {
+			t.Fatalf("late after %d s at the lowest rate: %v", now/second, got)
 		}
 		send(1000)
 	}
 	for now := 60 * second; now <= 69*second; now += second { // silence
-		if m.Late(now, l) {
-			t.Fatalf("late after %d s", now/second)
+		if got := late(now); got != nil {
+			t.Fatalf("late after %d s: %v", now/second, got)
 		}
 	}
-	if !m.Late(72*second, l) || m.Late(1000*second, Limits{}) {
-		t.Error("a message that does not come is not late, or is without a rate")
+	if got := m.Late(nil, 1000*second, Limits{}); got != nil {
+		t.Errorf("late without a rate: %v", got)
+	}
+	if got, want := late(72*second), []Slow{{"one", 60_000, 1 << 20, false}}; !slices.Equal(got, want) {
+		t.Errorf("late is %v, want %v", got, want)
 	}
 	for range 30 { // another stream's bytes do not help
 		m.In(client(t, func(f *http2.Framer) { check(t, f.WriteData(3, false, message(1000, 1000))) }))
 	}
-	if !m.Late(73*second, l) {
-		t.Error("a message counts the bytes of others")
+	if got := late(73 * second); got != nil {
+		t.Errorf("reported again at once: %v", got)
+	}
+	if got, want := late(83*second), []Slow{{"one", 60_000, 1 << 20, true}}; !slices.Equal(got, want) {
+		t.Errorf("late is %v, want %v", got, want)
+	}
+	m.In(client(t, func(f *http2.Framer) { check(t, f.WriteData(3, false, []byte{0, 0})) }))
+	m.In(client(t, func(f *http2.Framer) { check(t, f.WriteRSTStream(1, http2.ErrCodeCancel)) }))
+	late(84 * second)
+	if got, want := late(95*second), []Slow{{"three", 0, 0, false}}; !slices.Equal(got, want) {
+		t.Errorf("late is %v, want %v", got, want)
 	}
 }
 
@@ -159,7 +179,7 @@ func FuzzMeter(f *testing.F) {
 			t.Fatalf("in parts %d bytes of %d streams, as a whole %d of %d", m.Held(), m.Begun(), whole.Held(), whole.Begun())
 		}
 		m.Out(out)
-		m.Late(1, Limits{1, 1})
+		m.Late(nil, 1, Limits{1, 1})
 		total := 0
 		for _, s := range m.streams {
 			total += s.held
