@@ -180,6 +180,7 @@ var homes = []home{
 	{"github.com/maypok86/otter/v2", []string{"bench/..."}, "a benchmark compares our cache with it"},
 	{"github.com/moby/moby", []string{"containers/docker/..."}, "the container engine is one way of running replicas: no other package talks to it"},
 	{"github.com/containerd/errdefs", []string{"containers/docker/..."}, "it classifies the errors of the container engine"},
+	{"github.com/distribution/reference", []string{"containers/docker/..."}, "it reads the names of images as the container engine does"},
 	{"go.uber.org/zap", []string{"gateway/server", "gateway/internal/secret", "gateway/control/...", "gateway/cmd/...", "gateway/admin", "gateway/inferlog", "gateway/learned", "gateway/registry/watch", "scheduler/driver", "worker/local", "containers/..."}, "the composition makes loggers and passes them to drivers; pure packages do not log"},
 	{"github.com/coreos/go-systemd/v22", []string{"gateway/cmd/..."}, "a service manager starts programs, never libraries"},
 	{"github.com/spf13/cobra", []string{"gateway/cmd/..."}, "flags belong to programs, never to libraries"},

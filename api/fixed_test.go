@@ -7,6 +7,7 @@ func TestFixed(t *testing.T) {
 	base := ModelSpec{
 		Name: "m", Version: "1", Inputs: []TensorSpec{{Name: "x", DType: Float32, Shape: []int64{4}}}, Outputs: []TensorSpec{{Name: "y", DType: Int64}},
 		Run: RunSpec{Command: []string{"a", "b"}, Env: map[string]EnvValue{"A": {Value: "b"}}}, Python: ".venv", Device: "gpu0",
+		ImageDigest: "sha256:a",
 	}
 	for _, c := range []struct {
 		want   string
@@ -25,6 +26,10 @@ func TestFixed(t *testing.T) {
 		{"run", func(m *ModelSpec) { m.Run.Image = "i" }},
 		{"python", func(m *ModelSpec) { m.Python = "" }},
 		{"device", func(m *ModelSpec) { m.Device = "gpu1" }},
+		{"image_digest", func(m *ModelSpec) { m.ImageDigest = "sha256:b" }},
+		{"image_digest", func(m *ModelSpec) { m.ImageDigest = "team/m@sha256:b" }},
+		{"", func(m *ModelSpec) { m.ImageDigest = "team/m@sha256:a" }},
+		{"", func(m *ModelSpec) { m.ImageDigest = "" }}, // it was not known yet
 		{"", func(m *ModelSpec) {
 			m.Replicas.Max = 9
 			m.Cost = 3

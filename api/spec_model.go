@@ -80,6 +80,10 @@ type ModelSpec struct {
 	// Digest names the files in Dir that the version has: a version is its bytes. The gateway takes it when the version is declared.
 	// DigestNone means that the files are not the version's alone, and replicas run from Dir as it is. It is empty until it was taken.
 	Digest string `json:"digest,omitempty"`
+	// ImageDigest names the bytes of Run.Image that the version runs, whatever that name means later: the image's id ("sha256:…"), or its
+	// digest in a repository ("NAME@sha256:…"), which an engine that lacks it can pull. If it is empty, the gateway takes that of the
+	// version's first replica that is ready.
+	ImageDigest string `json:"image_digest,omitempty"`
 	// Interpreter is the program that "python" meant when the version was declared. It is for people: nothing depends on it.
 	Interpreter string `json:"interpreter,omitempty"`
 }
@@ -207,6 +211,9 @@ const DigestNone = "none"
 // digestForm is that of a digest of files: see package containers/snapshot.
 var digestForm = regexp.MustCompile("^sha256:[0-9a-f]{64}$")
 
+// imageDigestForm is that of ModelSpec.ImageDigest. The name is not judged further: the container engine does that.
+var imageDigestForm = regexp.MustCompile("^([A-Za-z0-9][A-Za-z0-9._/:-]*@)?sha256:[0-9a-f]{64}$")
+
 // ID returns the name and version.
 func (m *ModelSpec) ID() ModelID { return ModelID{Name: m.Name, Version: m.Version} }
 
@@ -241,8 +248,15 @@ func (m *ModelSpec) Fixed(other *ModelSpec) string {
 		return "resources.gpu"
 	case m.Digest != "" && other.Digest != "" && m.Digest != other.Digest: // last: its bytes are looked at where all else agrees
 		return "digest"
+	case !sameImage(m.ImageDigest, other.ImageDigest):
+		return "image_digest"
 	}
 	return ""
+}
+
+// sameImage reports whether two digests of images may name the same bytes. A digest says so with or without a repository's name.
+func sameImage(a, b string) bool {
+	return a == "" || b == "" || a[strings.LastIndexByte(a, '@')+1:] == b[strings.LastIndexByte(b, '@')+1:]
 }
 
 // SameSignature reports whether answers of the two versions are interchangeable: they have the same input and output
@@ -334,6 +348,7 @@ func (m ModelSpec) Validate() error {
 	if m.Digest != "" && m.Digest != DigestNone && !digestForm.MatchString(m.Digest) {
 		e.add("digest", "%.100q: expected %q, sha256: with 64 digits 0-9a-f, or leave it out: the gateway takes it", m.Digest, DigestNone)
 	}
+	m.validateImageDigest(&e)
 	validatePreload(&e, m.Preload, &m.Run)
 	m.Replicas.validate(&e)
 	m.Resources.validate(&e, m.Device)
@@ -380,6 +395,16 @@ func (m ModelSpec) Validate() error {
 	m.Validation.validate(&e)
 	validatePath(&e, "dir", m.Dir)
 	return e.err()
+}
+
+func (m *ModelSpec) validateImageDigest(e *FieldErrors) {
+	switch {
+	case m.ImageDigest == "":
+	case m.Run.Image == "":
+		e.add("image_digest", "is for a model that runs from an image, and run.image names none: leave it out")
+	case len(m.ImageDigest) > maxImageBytes || !imageDigestForm.MatchString(m.ImageDigest):
+		e.add("image_digest", "%.100q: expected sha256: with 64 digits 0-9a-f, or that behind a repository's name and @, as `docker image inspect` shows both; or leave it out: the gateway takes it", m.ImageDigest)
+	}
 }
 
 // validateCalls checks names. Whether they exist is not known here: models may be declared in any order.

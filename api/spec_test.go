@@ -119,6 +119,14 @@ func TestModelValidation(t *testing.T) {
 		{"many arguments", func(m *ModelSpec) { m.Run.Command = strings.Split(strings.Repeat("a ", 300), " ") }, "run.command: has 301 arguments"},
 		{"image", func(m *ModelSpec) { m.Run = RunSpec{Image: "registry.example.com:5000/team/svm:1"} }, ""},
 		{"image and command", func(m *ModelSpec) { m.Run.Image = "svm@sha256:0123" }, ""},
+		{"digest of an image", func(m *ModelSpec) {
+			m.Run.Image, m.ImageDigest = "m", "r.example.org:5000/t/m@sha256:"+strings.Repeat("0a", 32)
+		}, ""},
+		{"id of an image", func(m *ModelSpec) { m.Run.Image, m.ImageDigest = "m", "sha256:"+strings.Repeat("0a", 32) }, ""},
+		{"digest without an image", func(m *ModelSpec) { m.ImageDigest = "sha256:" + strings.Repeat("0a", 32) }, "image_digest: is for a model that runs from an image"},
+		{"short digest of an image", func(m *ModelSpec) { m.Run.Image, m.ImageDigest = "m", "sha256:0a" }, `image_digest: "sha256:0a": expected sha256: with 64 digits`},
+		{"tag as an image's digest", func(m *ModelSpec) { m.Run.Image, m.ImageDigest = "m", "m:1" }, "image_digest: \"m:1\": expected"},
+		{"option as an image's digest", func(m *ModelSpec) { m.Run.Image, m.ImageDigest = "m", "--m@sha256:"+strings.Repeat("0a", 32) }, "image_digest:"},
 		{"image that is an option", func(m *ModelSpec) { m.Run = RunSpec{Image: "--privileged"} }, `run.image: "--privileged" is not the name of an image`},
 		{"initial", func(m *ModelSpec) { m.Replicas = ReplicaBounds{Min: 2, Max: 4, Initial: 5} }, "replicas.initial: 5: expected replicas.min, 2, to replicas.max, 4"},
 		{"utilization", func(m *ModelSpec) { m.Replicas.Utilization = 70 }, "replicas.utilization: 70: expected 0.05 to 1"},

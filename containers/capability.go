@@ -2,8 +2,8 @@ package containers
 
 import "context"
 
-// Optional capabilities. A [Runtime] may have any of them, and works without. Callers use [As] to find them. [Raiser]
-// and [IsolationReporter] are capabilities of an [Instance].
+// Optional capabilities. A [Runtime] may have any of them, and works without. Callers use [As] to find them. [Raiser],
+// [IsolationReporter] and [ImageReporter] are capabilities of an [Instance].
 
 // Preloader is a Runtime that can import modules before the launch that needs them ([Launch].Preload). Without it such
 // a launch imports everything itself.
@@ -59,6 +59,26 @@ type IsolationReporter interface {
 	// Isolation returns the names of the layers that the replica has, and one sentence for each that it asked for and
 	// does not have, with the reason.
 	Isolation() (layers, missing []string)
+}
+
+// ImageReporter is an Instance that knows which bytes its image has.
+type ImageReporter interface {
+	// Image returns them.
+	Image() Image
+}
+
+// Image is the bytes of a container's image.
+type Image struct {
+	// ID is the image's id on this host. It is empty if it is not known.
+	ID string
+	// Digest is what [Launch].ImageDigest is for another launch to have these bytes.
+	Digest string
+}
+
+// ImageResolver is a Runtime that can look up which bytes an image's name means now.
+type ImageResolver interface {
+	// Resolve looks for the image of a launch on this host. It pulls nothing.
+	Resolve(ctx context.Context, l Launch) (Image, error)
 }
 
 // Chooser is a Runtime that passes each launch on to another Runtime, as package mux does.

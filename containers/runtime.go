@@ -22,6 +22,9 @@ type Launch struct {
 	// Image is a container image. If it is empty, the command runs as a process of this host. With an image, Command
 	// replaces the image's own and may be empty.
 	Image string
+	// ImageDigest names the bytes of Image to run: an image's id, or NAME@sha256:…. If it is empty, Image says which. Messages name the image
+	// by Image.
+	ImageDigest string
 	// Preload lists Python modules that the process should have imported before it runs Command, whose first word is a
 	// Python interpreter. A [Preloader] can fork such a launch from a zygote; other runtimes start it as any other.
 	Preload []string

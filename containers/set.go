@@ -38,6 +38,8 @@ type Config struct {
 	Env       []string
 	Limits    Limits
 	Isolation Isolation
+	// ImageDigest, if not nil, is asked before each launch for its [Launch].ImageDigest. It must not block.
+	ImageDigest func() string
 	// Environment goes into every Launch too.
 	Environment bool
 	// Prepare is called before each launch with its replica number. It returns what to add to Env: the address of the
@@ -93,6 +95,8 @@ type Event struct {
 	Kind    EventKind
 	Replica uint64
 	PID     int // 0 in Exited if the replica never started
+	// Image is what the replica's image is; set in Started, if the Instance is an [ImageReporter].
+	Image Image
 	// Reason is Exit in words, with the reason of a Kill; for NotRaised it says why. Exit and the rest are set in
 	// Exited only.
 	Reason string

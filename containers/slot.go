@@ -164,10 +164,14 @@ func (sl *slot) launch(l *attempt) outcome {
 			return outcome{exit: notStarted(fmt.Errorf("it could not be started: %w", err)), prepared: true}
 		}
 	}
+	pinned := ""
+	if cfg.ImageDigest != nil {
+		pinned = cfg.ImageDigest()
+	}
 	quiet := sl.set.wantsQuiet()
 	stdout, stderr := sl.set.logs.Writer(l.replica, Stdout), sl.set.logs.Writer(l.replica, Stderr)
 	inst, err := cfg.Runtime.Start(sl.ctx, Launch{
-		Replica: l.replica, Model: cfg.Model, Dir: dir, Command: cfg.Command, Image: cfg.Image, Preload: cfg.Preload,
+		Replica: l.replica, Model: cfg.Model, Dir: dir, Command: cfg.Command, Image: cfg.Image, ImageDigest: pinned, Preload: cfg.Preload,
 		Env: slices.Concat(cfg.Env, secrets, env), Secret: names(secrets), Limits: cfg.Limits, Isolation: cfg.Isolation, Environment: cfg.Environment, Quiet: quiet, Stdout: stdout, Stderr: stderr,
 	})
 	var cut Interrupted
@@ -195,7 +199,11 @@ func (sl *slot) launch(l *attempt) outcome {
 	}
 	sl.layers, sl.missing = layers, missing
 	sl.set.mu.Unlock()
-	sl.started(l, inst.PID(), raiser != nil)
+	var image Image
+	if r, ok := inst.(ImageReporter); ok {
+		image = r.Image()
+	}
+	sl.started(l, inst.PID(), image, raiser != nil)
 	sl.await(l, inst, raiser)
 	_ = stdout.Close() // writers of the log cannot fail
 	_ = stderr.Close()
@@ -215,7 +223,7 @@ func notStarted(err error) Exit {
 	return Exit{Code: -1, At: time.Now(), Reason: err.Error(), Cause: NotStarted}
 }
 
-func (sl *slot) started(l *attempt, pid int, quiet bool) {
+func (sl *slot) started(l *attempt, pid int, image Image, quiet bool) {
 	s := sl.set
 	s.mu.Lock()
 	sl.pid, sl.quiet = pid, quiet
@@ -225,7 +233,7 @@ func (sl *slot) started(l *attempt, pid int, quiet bool) {
 	}
 	s.mu.Unlock()
 	s.logs.Add(l.replica, System, fmt.Sprintf("replica %d of %s started, process %d", l.replica, s.cfg.Model, pid))
-	s.cfg.Event(Event{Kind: Started, Replica: l.replica, PID: pid})
+	s.cfg.Event(Event{Kind: Started, Replica: l.replica, PID: pid, Image: image})
 }
 
 // await returns when the replica is gone: by itself, because it was asked, because it was killed, or because it was not

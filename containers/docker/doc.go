@@ -23,11 +23,20 @@
 // socket. Therefore the engine must run on this host, under the same kernel as the gateway. The socket is a door of
 // worker/local (worker.Expectation.Isolated), which no other process can reach.
 //
+// # The image
+//
+// Launch.Image says which image, and Launch.ImageDigest which bytes it has: an id or NAME@sha256:…. With a digest the name only appears in messages.
+// The instance says which bytes its container was made from ([containers.ImageReporter]), as the engine reports them: a name may move between a look
+// and the container. A digest is looked up as it is given; with a repository's name also without it, because the engine keeps an image whose name was
+// removed by its digest alone; without a name also in the repository of Launch.Image. What is missing is pulled by its name and digest. An id cannot be
+// pulled: the error says what is gone.
+//
 // # Containers that wait
 //
 // For a launch with modules to import (Launch.Preload) that was announced ([Runtime.Preload]), one container runs xebec._warm instead of
 // the command: it imports and waits. Its mount is a socket of this package, over which it gets the command, the environment and a
-// descriptor of the replica's socket when a launch claims it. Then it is that launch's container in everything else. warm.go has it.
+// descriptor of the replica's socket when a launch claims it. Then it is that launch's container in everything else. One that was made from other bytes
+// than the launch's ImageDigest is not used. warm.go has it.
 //
 // # Supervision
 //

@@ -55,6 +55,7 @@ type instance struct {
 	launch    containers.Launch
 	logWriter *logWriter // launch.Stderr
 	pid       int
+	image     containers.Image
 	// process is the container's first process, if it is visible from here. It shows the container's end, and can be
 	// killed, while the engine is away or hangs. When it ends, all processes of the container end, because it is the
 	// first of its PID name space.
@@ -78,6 +79,9 @@ type instance struct {
 func (in *instance) PID() int                { return in.pid }
 func (in *instance) Exited() <-chan struct{} { return in.exited }
 func (in *instance) Exit() containers.Exit   { return in.exit }
+
+// Image implements [containers.ImageReporter].
+func (in *instance) Image() containers.Image { return in.image }
 
 // setPID accepts a process as the container's only if the kernel confirms it: in another PID name space the engine's
 // pid names no process, or another one.

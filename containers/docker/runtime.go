@@ -100,6 +100,8 @@ var (
 	_ containers.Sweeper       = (*Runtime)(nil)
 	_ containers.Preloader     = (*Runtime)(nil)
 	_ containers.LimitReporter = (*Runtime)(nil)
+	_ containers.Checker       = (*Runtime)(nil)
+	_ containers.ImageResolver = (*Runtime)(nil)
 )
 
 // Unenforced implements [containers.LimitReporter]: the engine enforces every limit.
@@ -204,7 +206,7 @@ func (r *Runtime) startAs(ctx context.Context, l containers.Launch, v *logWriter
 	if err != nil {
 		return nil, err
 	}
-	if err := s.setImage(img.user, img.volumes); err != nil {
+	if err := s.setImage(img); err != nil {
 		return nil, err
 	}
 	s.command = l.Command
@@ -291,6 +293,7 @@ func (r *Runtime) launch(ctx context.Context, s *spec, v *logWriter) (_ *instanc
 	if err != nil {
 		return nil, refused("inspect a container", err)
 	}
+	in.image = imageOf(info, s)
 	if info.Container.State != nil {
 		in.setPID(info.Container.State.Pid)
 	}
@@ -443,6 +446,15 @@ func atLeast(version string, major, minor int) bool {
 	x, err1 := strconv.Atoi(a)
 	y, err2 := strconv.Atoi(b)
 	return err1 == nil && err2 == nil && (x > major || x == major && y >= minor)
+}
+
+// imageOf is the image that a container was made from. Its name may have moved since the image was looked up; what the engine took counts.
+func imageOf(info client.ContainerInspectResult, s *spec) containers.Image {
+	id := fullID(info.Container.Image)
+	if id == "" || id == s.image.id {
+		return containers.Image{ID: s.image.id, Digest: s.image.digest(s.launch.Image)}
+	}
+	return containers.Image{ID: id, Digest: id}
 }
 
 // stateOf returns a container's state, never nil.

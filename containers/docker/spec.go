@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -56,6 +57,7 @@ type spec struct {
 	socket  string
 	env     []string
 	gpus    []string
+	image   image
 	volumes []string // the image's volumes
 	labels  map[string]string
 	memory  int64 // its bound in bytes; 0: none
@@ -121,10 +123,11 @@ func userOf(image string) (user string, uid, gid int) {
 }
 
 // setImage applies the image's configuration.
-func (s *spec) setImage(user string, volumes map[string]struct{}) error {
+func (s *spec) setImage(img image) error {
+	s.image = img
 	var uid, gid int
-	s.user, uid, gid = userOf(user)
-	for v := range volumes {
+	s.user, uid, gid = userOf(img.user)
+	for v := range img.volumes {
 		v = path.Clean("/" + v)
 		if v != tmpInside && v != modelInside && v != path.Dir(socketInside) {
 			s.volumes = append(s.volumes, v)
@@ -189,7 +192,7 @@ func grants(file string, info os.FileInfo, uid, gid int, rights os.FileMode) boo
 func (s *spec) options() client.ContainerCreateOptions {
 	l := s.launch
 	cfg := &container.Config{
-		Image: l.Image, User: s.user, Env: s.env, Labels: s.labels,
+		Image: cmp.Or(s.image.ref, l.Image), User: s.user, Env: s.env, Labels: s.labels,
 		AttachStdout: true, AttachStderr: true,
 		StopSignal:  "SIGTERM",
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}}, // the gateway watches the worker itself, and a check would run beside the replica

@@ -330,7 +330,7 @@ func TestProgress(t *testing.T) {
 	r := fakeEngine(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, `{"errorDetail":{"code":401,"message":"unauthorized: a password is wanted"},"error":"unauthorized"}`)
 	})
-	err := r.pull(t.Context(), containers.Launch{Image: "private"})
+	err := r.pull(t.Context(), containers.Launch{Image: "private"}, "private")
 	if err == nil || !strings.Contains(err.Error(), "a password is wanted") || !strings.Contains(err.Error(), "docker login") {
 		t.Errorf("%v", err)
 	}
@@ -338,7 +338,7 @@ func TestProgress(t *testing.T) {
 		fmt.Fprint(w, `{"status":"Downloading","id":"aa","progressDetail":{"current":1,"total":2}}`+"\n{")
 		panic(http.ErrAbortHandler) // the engine goes away in the middle
 	})
-	if err := r.pull(t.Context(), containers.Launch{Image: "cut"}); err == nil || !strings.Contains(err.Error(), "does not answer") {
+	if err := r.pull(t.Context(), containers.Launch{Image: "cut"}, "cut"); err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("%v", err)
 	}
 

@@ -123,13 +123,14 @@ func (h *heldOutput) String() string {
 	return strings.TrimSpace(string(h.held))
 }
 
-// template returns what a container can be made of before its launch is known, and a key that is equal for launches that can become it.
+// template returns what a container can be made of before its launch is known, and a key that is equal for launches that can become it, if its
+// image has the bytes that the launch is to have.
 // ok is false if there is no such container: devices are chosen for each launch.
 func template(l containers.Launch) (t containers.Launch, key string, ok bool) {
 	if len(l.Preload) == 0 || l.Image == "" {
 		return t, "", false
 	}
-	t = containers.Launch{Model: l.Model, Image: l.Image, Dir: l.Dir, Command: l.Command, Preload: l.Preload, Limits: l.Limits}
+	t = containers.Launch{Model: l.Model, Image: l.Image, ImageDigest: l.ImageDigest, Dir: l.Dir, Command: l.Command, Preload: l.Preload, Limits: l.Limits}
 	for _, entry := range l.Env {
 		name, value, _ := strings.Cut(entry, "=")
 		if name == envGPUs && value != "" {
@@ -172,7 +173,9 @@ func (r *Runtime) Preload(launches []containers.Launch) {
 		}
 	}
 	for key, t := range announced {
-		if r.warmth.places[key] == nil {
+		if p := r.warmth.places[key]; p != nil {
+			p.launch = t // its image may have been pinned
+		} else {
 			r.warmth.places[key] = &warmPlace{launch: t}
 		}
 		r.warmUp(key)
@@ -221,9 +224,10 @@ func (r *Runtime) warmUp(key string) {
 	w := &warm{ready: make(chan struct{}), born: now, cancel: cancel}
 	p.waiting, p.since = w, now
 	r.launches.Add(1)
+	l := p.launch
 	go func() {
 		defer r.launches.Done()
-		r.wait(ctx, key, p, w)
+		r.wait(ctx, key, p, w, l)
 	}()
 }
 
@@ -251,8 +255,8 @@ func (h *warmth) room(now time.Time) bool {
 }
 
 // wait is the goroutine of a container until it waits, and starts the one that notices its end.
-func (r *Runtime) wait(ctx context.Context, key string, p *warmPlace, w *warm) {
-	w.err = r.startWarm(ctx, p.launch, w)
+func (r *Runtime) wait(ctx context.Context, key string, p *warmPlace, w *warm, l containers.Launch) {
+	w.err = r.startWarm(ctx, l, w)
 	close(w.ready)
 	failed := func(err error, healthy time.Duration) {
 		r.warmth.mu.Lock()
@@ -264,7 +268,7 @@ func (r *Runtime) wait(ctx context.Context, key string, p *warmPlace, w *warm) {
 		p.waiting = nil
 		p.failures, delay = warmBackoff.After(p.failures, healthy, mathrand.Float64())
 		p.err, p.next = err, time.Now().Add(delay)
-		r.log.Warn("no container waits with a model's modules", zap.Stringer("model", p.launch.Model), zap.Error(err), zap.Duration("next_attempt_in", delay))
+		r.log.Warn("no container waits with a model's modules", zap.Stringer("model", l.Model), zap.Error(err), zap.Duration("next_attempt_in", delay))
 		timer := time.AfterFunc(delay, func() {
 			r.warmth.mu.Lock()
 			defer r.warmth.mu.Unlock()
@@ -498,6 +502,9 @@ func (w *warm) launch(ctx context.Context, l containers.Launch, s *spec) error {
 		return w.err
 	}
 	defer w.conn.Close()
+	if err := w.in.hasImage(ctx, l); err != nil {
+		return err
+	}
 	request := struct {
 		Argv [][]byte `json:"argv"`
 		Env  [][]byte `json:"env"`
@@ -537,5 +544,21 @@ func (w *warm) launch(ctx context.Context, l containers.Launch, s *spec) error {
 	}
 	w.out.to(l.Stdout)
 	w.errs.to(l.Stderr)
+	return nil
+}
+
+// hasImage returns why a container that waits does not have the bytes of a launch's image: it was made before these were known, and the image's name
+// meant others then.
+func (in *instance) hasImage(ctx context.Context, l containers.Launch) error {
+	if l.ImageDigest == "" || l.ImageDigest == in.launch.ImageDigest || l.ImageDigest == in.image.Digest || l.ImageDigest == in.image.ID {
+		return nil
+	}
+	img, err := in.r.lookUp(ctx, l)
+	if err != nil {
+		return err
+	}
+	if img.id != in.image.ID {
+		return fmt.Errorf("it was made from other bytes of the image %s (%s) than the version has (%s)", l.Image, in.image.ID, l.ImageDigest)
+	}
 	return nil
 }

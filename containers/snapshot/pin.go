@@ -10,7 +10,8 @@ import (
 // pinsName has a file for each name that a digest is kept under.
 const pinsName = "pins"
 
-// Pin keeps a digest under a name, which is that of a file. It does not keep the copy from being collected.
+// Pin keeps a digest under a name, which is that of a file. It does not keep the copy from being collected. A digest of something else than files
+// may have a name and @ before it.
 func (s *Store) Pin(name, digest string) error {
 	if s.cfg.Dir == "" {
 		s.mu.Lock()
@@ -47,7 +48,8 @@ func (s *Store) Pinned(name string) string {
 		return s.pins[name]
 	}
 	data, err := os.ReadFile(filepath.Join(s.cfg.Dir, pinsName, name))
-	if digest := strings.TrimSpace(string(data)); err == nil && CheckDigest(digest) == nil {
+	digest := strings.TrimSpace(string(data))
+	if bare := digest[strings.LastIndexByte(digest, '@')+1:]; err == nil && CheckDigest(bare) == nil {
 		return digest
 	}
 	return ""

@@ -278,7 +278,7 @@ func (s *Server) makeControl(workDir string, stores []declarations.Store) {
 	})
 	s.host = &deployment.Host{
 		Clock: s.clock, Transport: s.transport, Runtime: s.runtime, Capacity: s.capacity, Cache: s.cache, CacheBytes: cfg.CacheBytes, Devices: devices,
-		Python: cfg.Python, Program: cfg.Program, Snapshots: s.snapshots, CheckEnvironment: venv.Check, Digested: func(id api.ModelID, digest string) { s.declared.Digested(id, digest) }, Cores: cfg.cores(), NoHostNetwork: noHostNetwork(cfg), Lines: s.lines.add, WorkDir: workDir, Drain: cfg.DrainTimeout, Backoff: cfg.Backoff, Log: s.log,
+		Python: cfg.Python, Program: cfg.Program, Snapshots: s.snapshots, CheckEnvironment: venv.Check, Digested: func(id api.ModelID, digest string) { s.declared.Digested(id, digest) }, Pinned: func(id api.ModelID, digest string) { s.declared.Pinned(id, digest) }, Cores: cfg.cores(), NoHostNetwork: noHostNetwork(cfg), Lines: s.lines.add, WorkDir: workDir, Drain: cfg.DrainTimeout, Backoff: cfg.Backoff, Log: s.log,
 		Changed: func(model string) { s.catalog.Changed(model) },
 	}
 	s.host.CheckRuntime()

@@ -258,6 +258,7 @@ func (p *page) model(m *api.ModelStatus) {
 	p.field(0, "Digest", m.Spec.Digest)
 	p.field(0, "Interpreter", m.Spec.Interpreter)
 	p.field(0, "Image", m.Spec.Run.Image)
+	p.field(0, "Image digest", m.Spec.ImageDigest)
 	p.field(0, "Command", strings.Join(m.Spec.Run.Command, " "))
 	p.environment(m.Spec.Run.Env)
 	p.capacity(m)

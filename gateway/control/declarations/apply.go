@@ -137,6 +137,9 @@ func (d *Declarations) Deploy(ctx context.Context, q api.Deployment) ([]api.Chan
 	if err != nil {
 		return nil, api.Errorf(api.InvalidArgument, "%w", err)
 	}
+	if q.NewVersion {
+		d.takeImages(ctx, set, d.have(set), true)
+	}
 	if err := d.takeDigests(ctx, set, q.DryRun); err != nil {
 		return nil, err
 	}
@@ -145,7 +148,7 @@ func (d *Declarations) Deploy(ctx context.Context, q api.Deployment) ([]api.Chan
 		with.Models = slices.Clone(set.Models) // a plan may be made again, of what was given
 		if m := &with.Models[0]; q.NewVersion {
 			if v := s.Version(m.ID()); v != nil && (v.Digest() != m.Digest || v.Spec().Fixed(m) != "") {
-				m.Version = nextVersion(s.Family(m.Name), m.Digest)
+				m.Version = nextVersion(s.Family(m.Name), m)
 			}
 		}
 		all, err := d.withImplied(s, with)

@@ -29,7 +29,7 @@ func (d *Declarations) have(set *manifest.Set) map[api.ModelID]*api.ModelSpec {
 	for i := range set.Models {
 		if v := s.Version(set.Models[i].ID()); v != nil {
 			spec := *v.Spec()
-			spec.Digest = v.Digest()
+			spec.Digest, spec.ImageDigest = v.Digest(), v.ImageDigest()
 			found[spec.ID()] = &spec
 		}
 	}
@@ -44,6 +44,7 @@ func (d *Declarations) takeDigests(ctx context.Context, set *manifest.Set, dryRu
 // takeDigestsOf is takeDigests. atStart, files that cannot be taken do not keep a version that is declared already from serving.
 func (d *Declarations) takeDigestsOf(ctx context.Context, set *manifest.Set, dryRun, atStart bool) error {
 	have := d.have(set)
+	d.takeImages(ctx, set, have, false)
 	taken := map[string]string{} // thousands of models may share a directory
 	for i := range set.Models {
 		m := &set.Models[i]
@@ -177,6 +178,7 @@ func (d *Declarations) keepBytes(set *manifest.Set) {
 	for i := range set.Models {
 		m := &set.Models[i]
 		was := have[m.ID()]
+		d.keepImage(m, was, changed)
 		if was == nil || was.Digest == "" || m.Digest == "" || was.Digest == m.Digest {
 			continue
 		}
@@ -201,6 +203,11 @@ func (d *Declarations) mayReplace(id api.ModelID) bool {
 
 // Digested stores the digest of a version that was declared before versions had one. It does not block.
 func (d *Declarations) Digested(id api.ModelID, digest string) {
+	d.note(id, "the digest of a version", func(spec *api.ModelSpec) *string { return &spec.Digest }, digest)
+}
+
+// note stores what was learned of a version that its declaration lacks: the text of a field. It does not block.
+func (d *Declarations) note(id api.ModelID, what string, field func(*api.ModelSpec) *string, text string) {
 	if d.cfg.Background == nil {
 		return
 	}
@@ -209,11 +216,11 @@ func (d *Declarations) Digested(id api.ModelID, digest string) {
 		_, err := d.change(ctx, false, func(s *versions.State) (*edit, error) {
 			e := &edit{install: func(*versions.State) error { return nil }}
 			v := s.Version(id)
-			if v == nil || v.Source != versions.Applied || v.Spec().Digest != "" {
+			if v == nil || v.Source != versions.Applied || *field(v.Spec()) != "" {
 				return e, nil
 			}
 			spec := *v.Spec()
-			spec.Digest = digest
+			*field(&spec) = text
 			c := api.Change{Kind: api.KindModel, Name: id.Name, Version: id.Version, Action: api.Updated}
 			e.put.Models = []api.ModelSpec{spec}
 			e.events = append(e.events, d.event(ctx, string(api.Updated), c, differences(changedFields(v.Spec().WithoutSecrets(), spec.WithoutSecrets()))))
@@ -221,7 +228,7 @@ func (d *Declarations) Digested(id api.ModelID, digest string) {
 			return e, nil
 		})
 		if err != nil && ctx.Err() == nil {
-			d.cfg.Log.Warn("the digest of a version is not stored yet: its next first start takes it again", zap.Stringer("model", id), zap.Error(err))
+			d.cfg.Log.Warn(what+" is not stored yet: its next start takes it again", zap.Stringer("model", id), zap.Error(err))
 		}
 	})
 }
@@ -269,12 +276,14 @@ func (d *Declarations) PythonDirs() (dirs []string) {
 	return dirs
 }
 
-// nextVersion returns what a version's model and files are to be declared as: a version that has these files already, or else the one
-// behind the newest.
-func nextVersion(f *versions.Family, digest string) string {
+// nextVersion returns what a version's model, files and image are to be declared as: a version that has these already, or else the one behind the
+// newest.
+func nextVersion(f *versions.Family, m *api.ModelSpec) string {
 	newest := ""
 	for name, v := range f.Versions {
-		if digest != "" && digest != api.DigestNone && v.Digest() == digest {
+		is := *v.Spec()
+		is.Digest, is.ImageDigest = v.Digest(), v.ImageDigest()
+		if m.Digest != "" && m.Digest != api.DigestNone && is.Digest == m.Digest && is.Fixed(m) == "" {
 			return name
 		}
 		if newest == "" || api.CompareVersions(name, newest) > 0 {

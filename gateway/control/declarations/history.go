@@ -128,7 +128,7 @@ func (d *Declarations) History(ctx context.Context, name string, limit int) ([]a
 // the export fails: a part of the declarations would pass for a backup of all of them.
 //
 // The directory of a version whose files were sent to the gateway is that of the copy which the gateway keeps, because the one that they came from is on
-// another host.
+// another host. The id of an image is left out for the same reason; a digest that a registry has is not.
 func (d *Declarations) Export(context.Context) (*manifest.Set, error) {
 	set, err := d.export()
 	if err != nil {
@@ -136,6 +136,9 @@ func (d *Declarations) Export(context.Context) (*manifest.Set, error) {
 	}
 	for i := range set.Models { // without a lock: this looks at files
 		m := &set.Models[i]
+		if ofHost(m.ImageDigest) {
+			m.ImageDigest = ""
+		}
 		if m.Dir == "" || m.Digest == "" || m.Digest == api.DigestNone {
 			continue
 		}

@@ -117,7 +117,7 @@ func (d *Declarations) judgeModels(s *versions.State, set *manifest.Set, all *de
 // judgeAgain judges a version that is declared again. The error is api.FieldErrors.
 func (d *Declarations) judgeAgain(s *versions.State, v *versions.Version, m *api.ModelSpec) (_ api.Action, note string, _ error) {
 	is := *v.Spec()
-	is.Digest = v.Digest()
+	is.Digest, is.ImageDigest = v.Digest(), v.ImageDigest()
 	field := is.Fixed(m)
 	if field != "" && d.replaceable(s, v) {
 		return api.Updated, replacedNote, nil
@@ -126,6 +126,8 @@ func (d *Declarations) judgeAgain(s *versions.State, v *versions.Version, m *api
 	switch {
 	case field == "digest":
 		return "", "", d.otherBytes(is.Digest, m)
+	case field == "image_digest":
+		return "", "", otherImage(is.ImageDigest, m)
 	case field != "":
 		return "", "", api.FieldErrors{{Path: field, Message: "the version exists and has " + another(field) + ": a version never changes once it has served; declare a new version, or delete this one first"}}
 	case !reflect.DeepEqual(*v.Spec(), *m) || v.State == registry.Rejected:

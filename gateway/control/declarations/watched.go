@@ -199,8 +199,12 @@ func (d *Declarations) takeModel(s *versions.State, w *watched, name string, spe
 	for _, spec := range specs {
 		there[spec.Version] = true
 		if d.cfg.Host.Snapshots != nil {
-			if spec.Digest = w.taken[spec.ID()].digest; spec.Digest == "" { // why is shown
+			taken := w.taken[spec.ID()]
+			if spec.Digest = taken.digest; spec.Digest == "" { // why is shown
 				continue
+			}
+			if why := keepWatchedImage(&spec, taken.image); why != "" {
+				w.problems = append(w.problems, why)
 			}
 		}
 		if v := s.Version(spec.ID()); v != nil {

@@ -28,6 +28,9 @@ const lookAgain = 10
 type takenFiles struct {
 	dir    string
 	digest string // empty: they cannot be a version's
+	image  string // the digest of the version's image, where one is kept
+	// imagePin is the name that it is kept under; empty: the version has no image.
+	imagePin string
 	// problem says why, or how they differ from what they are now.
 	problem string
 }
@@ -62,6 +65,7 @@ func (d *Declarations) takeFiles(ctx context.Context, w *watched, r watch.Report
 			t := d.takeWatchedFiles(ctx, m, before[m.ID()])
 			if t.problem != "" && rejected[m.ID()] { // it has never served, and its files may have been repaired
 				store.Unpin(pinName(m.ID(), m.Dir))
+				store.Unpin(t.imagePin)
 				t = d.takeWatchedFiles(ctx, m, takenFiles{})
 			}
 			now[m.ID()] = t
@@ -70,6 +74,7 @@ func (d *Declarations) takeFiles(ctx context.Context, w *watched, r watch.Report
 	for id, t := range before {
 		if _, there := now[id]; !there { // what comes in its place is another version
 			store.Unpin(pinName(id, t.dir))
+			store.Unpin(t.imagePin)
 		}
 	}
 	if maps.Equal(before, now) {
@@ -89,6 +94,10 @@ func (d *Declarations) takeFiles(ctx context.Context, w *watched, r watch.Report
 func (d *Declarations) takeWatchedFiles(ctx context.Context, m *api.ModelSpec, was takenFiles) takenFiles {
 	store, o, pin := d.cfg.Host.Snapshots, deployment.TreeOptions(m), pinName(m.ID(), m.Dir)
 	t := takenFiles{dir: m.Dir, digest: was.digest}
+	if m.Run.Image != "" {
+		t.imagePin = imagePin(m)
+		t.image = store.Pinned(t.imagePin)
+	}
 	if t.digest == "" {
 		t.digest = store.Pinned(pin)
 	}

@@ -19,7 +19,7 @@ func (h *Host) compact(spec api.ModelSpec) api.ModelSpec {
 	for _, one := range []struct{ is, was *string }{
 		{&spec.Version, &was.Version}, {&spec.Python, &was.Python}, {&spec.Batching.Policy, &was.Batching.Policy}, {&spec.Cache, &was.Cache},
 		{&spec.Device, &was.Device}, {&spec.Dir, &was.Dir}, {&spec.Run.Image, &was.Run.Image},
-		{&spec.Digest, &was.Digest}, {&spec.Interpreter, &was.Interpreter},
+		{&spec.Digest, &was.Digest}, {&spec.ImageDigest, &was.ImageDigest}, {&spec.Interpreter, &was.Interpreter},
 	} {
 		*one.is = sharedText(*one.is, *one.was)
 	}

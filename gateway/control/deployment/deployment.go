@@ -58,8 +58,9 @@ type Deployment struct {
 	failures  int           // launches that ended by themselves since a replica was last ready
 	lastExit  string        // how the last of them ended, with the last line of its stderr
 
-	adopting sync.Mutex // held by the launch that takes the digest
-	adopted  string     // the digest of a version that was declared without one; guarded by mu
+	adopting sync.Mutex       // held by the launch that takes the digest
+	adopted  string           // the digest of a version that was declared without one; guarded by mu
+	pinned   containers.Image // of the first replica that was ready, of a version without an image's digest; guarded by mu
 
 	lessons lessons
 }
@@ -70,7 +71,8 @@ type launch struct {
 	began       time.Time
 	worker      worker.Replica // once it is connected and ready
 	ready       time.Time
-	served      bool // it is no longer connected, and had answered a batch
+	image       containers.Image // once it has started
+	served      bool             // it is no longer connected, and had answered a batch
 	lastError   string
 	lastErrorAt time.Time
 }

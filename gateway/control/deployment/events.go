@@ -93,6 +93,12 @@ func (d *Deployment) event(e containers.Event) {
 	switch e.Kind {
 	case containers.Started:
 		d.h.Log.Info("replica started", model, replica, zap.Int("pid", e.PID))
+		d.mu.Lock()
+		if l := d.launches[e.Replica]; l != nil {
+			l.image = e.Image
+		}
+		d.mu.Unlock()
+		d.pinImage(e.Replica)                                                         // it may be ready already
 		if spec := d.Spec(); ownPython(spec) && containers.HasRequirements(d.dir()) { // an environment may have been built first
 			d.mu.Lock()
 			if l := d.launches[e.Replica]; l != nil {
@@ -217,6 +223,7 @@ func (e events) Ready(r worker.Replica) {
 	d.lane.AddReplica(scheduler.ReplicaID(is.ID), link{d, r}, scheduler.DefaultDepth)
 	d.model.Ready.Add(1)
 	d.set.MarkReady(is.ID)
+	d.pinImage(is.ID)
 	d.h.Log.Info("replica ready", zap.Stringer("model", d.id), zap.Uint64("replica", is.ID), zap.Int("pid", is.PID), zap.String("binding", is.Binding), zap.Bool("ring", hasRing(r)))
 	d.h.Changed(d.id.Name)
 }

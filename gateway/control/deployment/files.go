@@ -222,7 +222,7 @@ func (h *Host) Interpreter(spec *api.ModelSpec) string {
 // Check says what of a new version is not there: its program, the interpreter that it names, or its image. The error is nil or
 // api.FieldErrors.
 func (h *Host) Check(ctx context.Context, spec *api.ModelSpec) error {
-	l := containers.Launch{Model: spec.ID(), Dir: spec.Dir, Command: h.command(spec), Image: spec.Run.Image, Env: environment(spec)}
+	l := containers.Launch{Model: spec.ID(), Dir: spec.Dir, Command: h.command(spec), Image: spec.Run.Image, ImageDigest: spec.ImageDigest, Env: environment(spec)}
 	if l.Dir == "" && l.Image == "" {
 		l.Dir = h.WorkDir
 	}

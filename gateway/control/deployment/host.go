@@ -42,6 +42,9 @@ type Host struct {
 	Snapshots *snapshot.Store
 	// Digested is called when a version that was declared without a digest has got one. It must not block.
 	Digested func(id api.ModelID, digest string)
+	// Pinned is called when a replica of a version without an image's digest is ready, with the digest that the version has from now on. It must not
+	// block.
+	Pinned func(id api.ModelID, digest string)
 	// NoHostNetwork says why no model may have the host's network; empty: they may.
 	NoHostNetwork string
 	// Cores is how many cores this machine, or its control group, lets gateway and replicas use: with few, no replica spins.
@@ -98,7 +101,7 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 		holding, d.streams = d.streamsOf, &streams{open: map[streamKey]struct{}{}}
 	}
 	set, err := containers.NewSet(containers.Config{
-		Model: spec.ID(), Runtime: h.Runtime, Dir: d.dir(), Command: h.command(&spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(&spec),
+		Model: spec.ID(), Runtime: h.Runtime, Dir: d.dir(), Command: h.command(&spec), Image: spec.Run.Image, ImageDigest: d.ImageDigest, Preload: spec.Preload, Env: environment(&spec),
 		Limits: limitsOf(&spec), Isolation: isolationOf(&spec), Environment: ownPython(&spec),
 		Prepare: d.prepare, Place: d.place, Secrets: d.secrets, Event: d.event, NextReplica: func() uint64 { return h.replicas.Add(1) }, Logs: d.logs, ReadyWithin: spec.StartTimeout, Backoff: h.Backoff, Counts: h.tally.take(d.id), Grace: h.Drain, Quiet: d.quiet.Load, Holding: holding, Served: d.served,
 	})

@@ -86,7 +86,7 @@ func (h *Host) preload(all iter.Seq[*Deployment]) {
 	for d := range all {
 		kind := d.preloads
 		if kind != "" && d.Spec().Run.Image != "" { // a container that waits has the version's files
-			kind += " " + d.Digest()
+			kind += " " + d.Digest() + " " + d.ImageDigest()
 		}
 		if kind != "" {
 			kinds[kind] = d
@@ -144,7 +144,7 @@ func (d *Deployment) launch() containers.Launch {
 			dir = kept
 		}
 	}
-	return containers.Launch{Model: d.id, Dir: dir, Command: d.h.command(spec), Image: spec.Run.Image, Preload: spec.Preload, Env: environment(spec), Secret: secretNames(spec), Limits: limitsOf(spec), Isolation: isolationOf(spec), Environment: ownPython(spec)}
+	return containers.Launch{Model: d.id, Dir: dir, Command: d.h.command(spec), Image: spec.Run.Image, ImageDigest: d.ImageDigest(), Preload: spec.Preload, Env: environment(spec), Secret: secretNames(spec), Limits: limitsOf(spec), Isolation: isolationOf(spec), Environment: ownPython(spec)}
 }
 
 // unenforced says which of the version's limits are not enforced here, or may not be.

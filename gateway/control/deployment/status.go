@@ -24,6 +24,7 @@ func (d *Deployment) Status() api.ModelStatus {
 		QueueDepth: snap.Queued + snap.Late + snap.Retrying, ObjectiveMicros: d.objectiveNanos.Load() / 1000, Queries: CountsByCode(snap.Counters.Ended[:]),
 		BusyPoll: d.h.busyPollStatus(d.Spec()), Streams: d.StreamStatus(),
 	}
+	m.Spec.ImageDigest = d.ImageDigest()
 	read := d.model.Stats.Read() // of requests that addressed the version; the queries are those of all functions
 	read.Queries = snap.Counters.Ended[api.OK]
 	m.Rate = d.rate.Look(read, time.Now())
