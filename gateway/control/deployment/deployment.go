@@ -61,6 +61,7 @@ type Deployment struct {
 	adopting sync.Mutex       // held by the launch that takes the digest
 	adopted  string           // the digest of a version that was declared without one; guarded by mu
 	pinned   containers.Image // of the first replica that was ready, of a version without an image's digest; guarded by mu
+	pinnedAt time.Time        // when that was
 
 	lessons lessons
 }

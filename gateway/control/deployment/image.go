@@ -3,6 +3,7 @@ package deployment
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/containers"
@@ -35,12 +36,12 @@ func (d *Deployment) pinImage(replica uint64) {
 	}
 	declared := d.Spec().ImageDigest != ""
 	if d.pinned.ID == "" && !declared {
-		d.pinned = l.image
+		d.pinned, d.pinnedAt = l.image, time.Now()
 	}
-	is, pinned := l.image, d.pinned
+	is, pinned, beside := l.image, d.pinned, l.began.Before(d.pinnedAt)
 	d.mu.Unlock()
 	switch {
-	case pinned.ID != "" && is.ID != pinned.ID:
+	case beside && is.ID != pinned.ID:
 		go d.set.Kill(replica, containers.Stayed, fmt.Sprintf("the image %s changed while the version's first replicas started: the version has %s, and this replica %s", d.Spec().Run.Image, pinned.ID, is.ID))
 	case !declared && d.h.Pinned != nil: // again for each replica until it is declared: a store may have been away
 		d.h.Pinned(d.id, pinned.Digest)
