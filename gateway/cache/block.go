@@ -20,9 +20,9 @@ const (
 // The body is the salt, then each input, then each output. A value is the length of its data and its number of
 // dimensions (4 bytes each, little-endian), the dimensions (8 bytes each), and the data.
 type head struct {
-	next     uint32 // second block of the chain, or the next free block
-	sameSlot uint32 // next entry in the same slot of the index
-	key      Key
+	next       uint32 // second block of the chain, or the next free block
+	sameBucket uint32 // next entry in a chain of the index
+	key        Key
 	// confidence is the model's own.
 	confidence float64
 	// newer and older are the neighbours in the queue.
@@ -34,8 +34,8 @@ type head struct {
 	flight       uint32 // number of the flight plus 1 while the entry is pending, else 0
 	inputs       uint8
 	outputs      uint8
-	in           queueName
-	uses         uint8 // hits since the hand last passed, at most maxUses
+	in           queueName // while the entry is pending: the queue that it will be in
+	uses         uint8     // hits since the hand last passed, at most maxUses
 	body         [headBody]byte
 }
 

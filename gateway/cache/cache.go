@@ -21,7 +21,7 @@ const (
 	//xebec:limit smallest shard, if there is more than one
 	minShardBytes = 4 << 20 // a smaller shard would refuse entries of MaxEntryBytes
 	entryShare    = 4       // an entry takes at most 1/entryShare of a shard
-	sweepSlots    = 256     // index slots that Drop processes under one lock
+	sweepBuckets  = 32      // of the index that Drop processes under one lock
 	stripes       = 8       // of a model's counters; must be a power of two
 )
 
@@ -106,9 +106,9 @@ func (m *Model) Drop() {
 	}
 	for i := range m.cache.shards {
 		s := &m.cache.shards[i]
-		for slot, more := 0, true; more; more = slot != 0 {
+		for next, more := 0, true; more; more = next != 0 {
 			s.mu.Lock()
-			slot = s.sweep(m.serial, slot, sweepSlots)
+			next = s.sweep(m.serial, next, sweepBuckets)
 			s.mu.Unlock()
 		}
 	}
@@ -140,6 +140,15 @@ func (o Outcome) String() string {
 }
 
 var outcomes = [...]string{Bypass: "bypass", Hit: "hit", Lead: "lead", Wait: "wait"}
+
+// Prefetch makes the processor load what a Request with the key reads first. It is worth calling as soon as the key is
+// known, if something else is to be done before the Request.
+func (m *Model) Prefetch(k Key) {
+	if c := m.cache; len(c.shards) > 0 {
+		b, _ := c.shard(k).place(hash(k, m.serial))
+		prefetch(b)
+	}
+}
 
 // Request looks up the prediction for an input, where k is [Cache.Key] of the same salt and inputs. It does not wait.
 // It compares and copies its arguments and does not retain them. The waiter must be idle.
@@ -237,7 +246,7 @@ func (m *Model) Add(k Key, salt []byte, inputs, outputs []api.Value, confidence 
 		return
 	}
 	if f, e := s.endFlight(&w); m.dropped.Load() || !s.keep(f, e, outputs, confidence, c.maxEntryBytes) {
-		s.remove(f.entry, e)
+		s.remove(f.entry, e, false)
 	}
 }
 

@@ -42,7 +42,8 @@
 // 128 bytes. The first block has the entry's metadata, and all blocks have parts of its input and outputs. With a
 // single block size, no memory is lost between entries of different sizes, whatever was there before. A chain costs a
 // few nanoseconds for each block. Blocks have no Go pointers, so the garbage collector does not scan a cache of
-// gigabytes. Entries of several models with the same key are told apart by the version's serial number. Serial numbers
+// gigabytes. The index refers to an entry with a part of its hash, so a miss reads one line of the index and no entry.
+// Entries of several models with the same key are told apart by the version's serial number. Serial numbers
 // are never reused, which makes Drop immediate; its sweep then frees the memory.
 //
 // Eviction is CLOCK, as in Clipper, preceded by a probation queue; see eviction. bench/cmd/cache compares it with plain

@@ -4,7 +4,7 @@ package cache
 type queueName uint8
 
 const (
-	noQueue   queueName = iota // pending
+	noQueue   queueName = iota // on its way
 	probation                  // recently added, not used again yet
 	protected                  // used again
 	queueNames
@@ -27,8 +27,7 @@ type queue struct {
 // alone.
 type eviction struct {
 	queues [queueNames]queue
-	quota  int      // blocks of probation; above this, probation evicts first
-	ghosts []uint32 // hashes of keys that left probation unused, in the one slot that each key has; a later one replaces it
+	quota  int // blocks of probation; above this, probation evicts first
 }
 
 const (
@@ -39,40 +38,25 @@ const (
 	maxHandSteps = 64
 )
 
-// admit adds an entry, which now has its outputs, to its first queue.
-func (s *shard) admit(i uint32, e *head) {
-	place, tag := s.ghost(e)
-	if *place == tag {
-		*place = 0
-		s.push(protected, i, e)
-		return
-	}
-	s.push(probation, i, e)
-}
-
 // recordHit counts a use.
 func (e *head) recordHit() { e.uses = min(e.uses+1, maxUses) }
 
-// victim removes the entry to evict from its queue and returns it; nil if there is none.
-func (s *shard) victim() (uint32, *head) {
+// victim removes the entry to evict from its queue and returns it, and whether it leaves a ghost; nil if there is none.
+func (s *shard) victim() (i uint32, e *head, ghost bool) {
 	for steps := 0; ; steps++ {
 		from := protected
 		if s.queues[probation].blocks > s.quota || s.queues[protected].oldest == 0 {
 			from = probation
 		}
-		i := s.queues[from].oldest
+		i = s.queues[from].oldest
 		if i == 0 {
-			return 0, nil
+			return 0, nil, false
 		}
-		e := s.at(i)
+		e = s.at(i)
 		s.unlink(e)
 		switch {
 		case e.uses == 0 || steps >= maxHandSteps:
-			if from == probation {
-				place, tag := s.ghost(e)
-				*place = tag
-			}
-			return i, e
+			return i, e, from == probation
 		case from == probation:
 			e.uses = 0
 		default:
@@ -80,11 +64,6 @@ func (s *shard) victim() (uint32, *head) {
 		}
 		s.push(protected, i, e)
 	}
-}
-
-// ghost returns the slot for the ghost of an entry's key, and the ghost's value.
-func (s *shard) ghost(e *head) (place *uint32, tag uint32) {
-	return &s.ghosts[e.key.Lo&uint64(len(s.ghosts)-1)], (uint32(e.key.Hi>>32) ^ e.model*0x9e3779b1) | 1
 }
 
 func (s *shard) push(name queueName, i uint32, e *head) {

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -26,29 +27,39 @@ func (s *shard) check() error {
 		return n, nil
 	}
 	used, pending, pendingBlocks, entries := 0, 0, 0, 0
-	for slot := range s.index {
-		for i := s.index[slot]; i != 0; i = s.at(i).sameSlot {
-			e := s.at(i)
-			if s.slot(e.key, e.model) != &s.index[slot] {
-				return fmt.Errorf("entry %d is in the wrong slot %d", i, slot)
+	checkEntry := func(i uint32, e *head) error {
+		n, err := walk(i)
+		if err != nil {
+			return err
+		}
+		if n != e.blocks() {
+			return fmt.Errorf("entry %d has %d blocks, want %d", i, n, e.blocks())
+		}
+		used += n
+		if e.flight == 0 {
+			entries++
+			return nil
+		}
+		pending++
+		pendingBlocks += n
+		if f := s.flights[e.flight-1]; f.entry != i || e.in == noQueue || s.at(f.last).next != 0 {
+			return fmt.Errorf("pending entry %d: flight %+v, queue %d", i, f, e.in)
+		}
+		return nil
+	}
+	for bucket := range s.buckets {
+		var err error
+		s.each(bucket, func(i uint32, e *head) {
+			if at, tag := s.place(hash(e.key, e.model)); at != &s.buckets[bucket] || tag&s.blockMask != 0 {
+				err = errors.Join(err, fmt.Errorf("entry %d is in the wrong bucket %d", i, bucket))
 			}
-			n, err := walk(i)
-			if err != nil {
-				return err
+			if found, _ := s.find(e.key, e.model); found != i {
+				err = errors.Join(err, fmt.Errorf("entry %d is in bucket %d, and found is %d", i, bucket, found))
 			}
-			if n != e.blocks() {
-				return fmt.Errorf("entry %d has %d blocks, want %d", i, n, e.blocks())
-			}
-			used += n
-			if e.flight == 0 {
-				entries++
-				continue
-			}
-			pending++
-			pendingBlocks += n
-			if f := s.flights[e.flight-1]; f.entry != i || e.in != noQueue || s.at(f.last).next != 0 {
-				return fmt.Errorf("pending entry %d: flight %+v, queue %d", i, f, e.in)
-			}
+			err = errors.Join(err, checkEntry(i, e))
+		})
+		if err != nil {
+			return err
 		}
 	}
 	queued := 0
@@ -292,12 +303,12 @@ func (m *machine) drop(t *rapid.T, i int) {
 	old.Drop()
 	for s := range m.cache.shards {
 		sh := &m.cache.shards[s]
-		for slot := range sh.index {
-			for b := sh.index[slot]; b != 0; b = sh.at(b).sameSlot {
-				if e := sh.at(b); e.model == old.serial && e.flight == 0 {
+		for bucket := range sh.buckets {
+			sh.each(bucket, func(_ uint32, e *head) {
+				if e.model == old.serial && e.flight == 0 {
 					t.Fatal("an entry of a dropped model is left")
 				}
-			}
+			})
 		}
 	}
 	var w Waiter

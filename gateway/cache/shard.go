@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"math/bits"
 	"sync"
 	"unsafe"
 
@@ -13,7 +12,7 @@ import (
 type shard struct {
 	mu sync.Mutex
 	pool
-	index []uint32 // slot → first entry, further ones by sameSlot; the number of slots is a power of two
+	index
 	eviction
 
 	flights     []flight
@@ -23,7 +22,7 @@ type shard struct {
 	// inFlightBlocks is the number of blocks that pending entries hold, which cannot be evicted.
 	inFlightBlocks, maxInFlightBlocks int
 
-	fixedBytes int64 // of what exists however little is kept: index, ghosts, flights
+	fixedBytes int64 // of what exists however little is kept: index and flights
 	counts     shardCounts
 
 	_ [64]byte // keeps the next shard's lock on another cache line
@@ -47,48 +46,25 @@ const (
 	flightBytes  = 32
 	flightBlocks = 16   // one flight for this many blocks of a shard, at most maxFlights
 	maxFlights   = 4096 //xebec:limit evaluations in a shard that other queries may wait for
-	slotBytes    = 4    // of the index, and of the ghosts
-	// indexSlots is the number of slots in the index for each ghost. A miss reads every entry of its slot's chain, and each
-	// is a line of memory that no cache of the processor has.
-	indexSlots = 2
 )
 
 // init sizes the shard for maxBytes. It returns false if not even one entry fits.
 func (s *shard) init(maxBytes int64) bool {
 	maxBytes = max(maxBytes, 0)
-	// There is a ghost for every two to four blocks. If every entry is as small as possible, chains in the index have
-	// one to two entries on average.
-	ghosts := 1 << max(bits.Len64(uint64(maxBytes)/(2*(blockBytes+slotBytes)))-1, 0)
 	s.maxInFlight = min(maxFlights, int(maxBytes/blockBytes/flightBlocks)+1)
-	s.fixedBytes = int64((indexSlots+1)*ghosts*slotBytes + s.maxInFlight*flightBytes)
+	rest := maxBytes - int64(s.maxInFlight*flightBytes)
+	buckets := max(1, rest/(bucketLoad*blockBytes+bucketBytes))
+	s.fixedBytes = maxBytes - rest + buckets*bucketBytes
 	capacity := (maxBytes - s.fixedBytes) / blockBytes
 	if capacity < 1+entryShare { // block 0 is not used
 		return false
 	}
 	s.pool.init(int(min(capacity-1, 1<<31)))
-	s.index, s.ghosts = make([]uint32, indexSlots*ghosts), make([]uint32, ghosts)
+	s.index.init(int(buckets), s.capacity)
 	s.flights = make([]flight, 0, s.maxInFlight)
 	s.quota = s.capacity / probationShare
 	s.maxInFlightBlocks = max(s.capacity/2, 1)
 	return true
-}
-
-// slot returns the index slot of a key and model. The serial is mixed in because the models of an ensemble are asked
-// with the same key.
-func (s *shard) slot(k Key, model uint32) *uint32 {
-	return &s.index[(k.Hi+uint64(model)*0x9e3779b97f4a7c15)&uint64(len(s.index)-1)]
-}
-
-// find returns the entry of this key and model, or nil.
-func (s *shard) find(k Key, model uint32) (uint32, *head) {
-	for i := *s.slot(k, model); i != 0; {
-		e := s.at(i)
-		if e.key == k && e.model == model {
-			return i, e
-		}
-		i = e.sameSlot
-	}
-	return 0, nil
 }
 
 // matches reports whether an entry is for exactly this input, and returns a cursor at its outputs.
@@ -119,13 +95,16 @@ func (s *shard) startFlight(k Key, m *Model, salt []byte, inputs []api.Value, n 
 	}
 	s.flights[f-1] = flight{entry: first, last: last, until: w.Until}
 
-	e, slot := s.at(first), s.slot(k, m.serial)
+	e := s.at(first)
 	next := e.next
 	*e = head{
-		next: next, sameSlot: *slot, key: k, model: m.serial, flight: f,
+		next: next, key: k, model: m.serial, flight: f,
 		inputBytes: uint32(n), saltBytes: uint32(len(salt)), inputs: uint8(len(inputs)),
 	}
-	*slot = first
+	e.in = probation
+	if s.insert(first, e) {
+		e.in = protected
+	}
 	c := s.begin(e)
 	c.write(salt)
 	c.writeValues(inputs)
@@ -168,18 +147,14 @@ func (s *shard) keep(f flight, e *head, outputs []api.Value, confidence float64,
 	c := s.resume(f.entry, f.last, in)
 	c.writeValues(outputs)
 	e.outputBytes, e.outputs, e.confidence = uint32(out), uint8(len(outputs)), confidence
-	s.admit(f.entry, e)
+	s.push(e.in, f.entry, e)
 	s.counts.entries++
 	return true
 }
 
-// remove removes an entry that is in no queue from the index and frees its blocks.
-func (s *shard) remove(i uint32, e *head) {
-	at := s.slot(e.key, e.model)
-	for *at != i {
-		at = &s.at(*at).sameSlot
-	}
-	*at = e.sameSlot
+// remove removes an entry that is in no queue from the index, perhaps with a ghost, and frees its blocks.
+func (s *shard) remove(i uint32, e *head, ghost bool) {
+	s.forget(i, e, ghost)
 	s.release(i, e.blocks())
 }
 
@@ -195,33 +170,35 @@ func (s *shard) makeRoom(n int) bool {
 
 // evict evicts one entry. It returns false if there is none.
 func (s *shard) evict() bool {
-	i, e := s.victim()
+	i, e, ghost := s.victim()
 	if e == nil {
 		return false
 	}
 	s.counts.evicted++
 	s.counts.entries--
-	s.remove(i, e)
+	s.remove(i, e, ghost)
+	if next := s.queues[probation].oldest; next != 0 { // the next victim's, as long as most inputs are seen once
+		e := s.at(next)
+		b, _ := s.place(hash(e.key, e.model))
+		prefetch(b)
+	}
 	return true
 }
 
-// sweep removes a model's entries from a range of index slots, and returns the slot to continue with, 0 at the end.
-// Pending entries are left to the end of their flight.
-func (s *shard) sweep(model uint32, from, slots int) int {
-	to := min(from+slots, len(s.index))
-	for slot := from; slot < to; slot++ {
-		for i := s.index[slot]; i != 0; {
-			e := s.at(i)
-			next := e.sameSlot
+// sweep removes a model's entries from a range of the index's buckets, and returns the bucket to continue with, 0 at the
+// end. Pending entries are left to the end of their flight.
+func (s *shard) sweep(model uint32, from, count int) int {
+	to := min(from+count, len(s.buckets))
+	for n := from; n < to; n++ {
+		s.each(n, func(i uint32, e *head) {
 			if e.model == model && e.flight == 0 {
 				s.unlink(e)
 				s.counts.entries--
-				s.remove(i, e)
+				s.remove(i, e, false)
 			}
-			i = next
-		}
+		})
 	}
-	if to == len(s.index) {
+	if to == len(s.buckets) {
 		return 0
 	}
 	return to

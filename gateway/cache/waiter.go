@@ -63,7 +63,7 @@ func (w *Waiter) Fill(outputs []api.Value, confidence float64) {
 	w.mustLead()
 	f, e := s.endFlight(w)
 	if w.model.dropped.Load() || !s.keep(f, e, outputs, confidence, w.model.cache.maxEntryBytes) {
-		s.remove(f.entry, e)
+		s.remove(f.entry, e, false)
 	}
 	s.mu.Unlock()
 	var common []api.Value
@@ -91,7 +91,7 @@ func (w *Waiter) Fail(code api.Code) {
 	s.mu.Lock()
 	w.mustLead()
 	f, e := s.endFlight(w)
-	s.remove(f.entry, e)
+	s.remove(f.entry, e, false)
 	s.mu.Unlock()
 	for x := f.first; x != nil; {
 		next := x.next

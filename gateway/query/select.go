@@ -195,6 +195,9 @@ func (q *Query) ask(to *[]*member, model *Model, queue int32, candidate int) *me
 	}
 	m.code, m.leads, m.retried, m.evaluated = api.OK, false, false, false
 	m.contextual, m.unvetted = model.Contextual.Load(), false
+	if handle := model.usableCache(); handle != nil && !r.unlisted {
+		handle.Prefetch(q.key(m.contextual)) // for lookUp
+	}
 	m.alarmed.Store(alarmUnset)
 	m.course.Store(courseOpen)
 	m.ID, m.Function, m.Inputs, m.Context = q.ID, queue, q.Inputs, r.context
