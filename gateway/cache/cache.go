@@ -146,7 +146,7 @@ var outcomes = [...]string{Bypass: "bypass", Hit: "hit", Lead: "lead", Wait: "wa
 func (m *Model) Prefetch(k Key) {
 	if c := m.cache; len(c.shards) > 0 {
 		b, _ := c.shard(k).place(hash(k, m.serial))
-		prefetch(b)
+		Prefetch(b)
 	}
 }
 

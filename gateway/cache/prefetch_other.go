@@ -2,4 +2,6 @@
 
 package cache
 
-func prefetch(*bucket) {}
+import "unsafe"
+
+func prefetch(unsafe.Pointer) {}

@@ -180,7 +180,7 @@ func (s *shard) evict() bool {
 	if next := s.queues[probation].oldest; next != 0 { // the next victim's, as long as most inputs are seen once
 		e := s.at(next)
 		b, _ := s.place(hash(e.key, e.model))
-		prefetch(b)
+		Prefetch(b)
 	}
 	return true
 }

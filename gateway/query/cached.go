@@ -37,7 +37,7 @@ func (q *Query) saltFor(contextual bool) []byte {
 // key returns the query's key in the caches.
 func (q *Query) key(contextual bool) cache.Key {
 	i := 0
-	if contextual {
+	if contextual && len(q.request.contextSalt) > 0 { // else both are the same
 		i = 1
 	}
 	if !q.keyed[i] {

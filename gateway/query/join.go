@@ -171,8 +171,13 @@ func (j *joins) put(q *Query) {
 	s.packed = b
 	if fn.Selects && fn.Mode == selection.One {
 		s.digest = q.digest()
-		j.byInput[s.digest.Lo&uint64(len(j.byInput)-1)].Store(q.ID)
+		j.lastWith(s.digest).Store(q.ID)
 	}
+}
+
+// lastWith is the place of the id of the last query with the digest.
+func (j *joins) lastWith(digest cache.Key) *atomic.Uint64 {
+	return &j.byInput[digest.Lo&uint64(len(j.byInput)-1)]
 }
 
 // digest returns the key by which feedback by input finds the query, of its context and its inputs.
@@ -237,7 +242,7 @@ func (j *joins) takeByInput(digest cache.Key, fn *Function, to *joined) found {
 	if len(j.slots) == 0 {
 		return foundUnknown
 	}
-	id := j.byInput[digest.Lo&uint64(len(j.byInput)-1)].Load()
+	id := j.lastWith(digest).Load()
 	s := &j.slots[id&uint64(len(j.slots)-1)]
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/zeebo/xxh3"
 )
@@ -70,6 +71,9 @@ func (q *Query) chooseByPolicy(fn *Function) {
 		}
 	}
 	in.Allowed = allowed
+	if j := r.path.joins; fn.Mode == selection.One && len(j.slots) > 0 && len(r.salt) == 0 && !r.learning {
+		cache.Prefetch(j.lastWith(q.digest())) // for put; the digest is the key in the caches
+	}
 	if fn.Needs.Inputs {
 		in.Inputs, in.Context = fn.inputs(q.Inputs), r.context
 	}
