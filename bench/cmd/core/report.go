@@ -40,7 +40,7 @@ func (r *Report) Markdown() string {
 	fmt.Fprintf(&b, "Made by `bin/core`: %d runs of %g s of each benchmark, in turns, with GOMAXPROCS=1; medians, with the least and the most in brackets. A rate is 1 s by the CPU time of a query, which "+
 		"includes the garbage collector; *by the clock* is the same of the elapsed time, which other users of the machine lengthen.\n", r.Rounds, r.BenchSeconds)
 	r.rates(&b, "The scheduler alone", "A query from its arrival to its end in package scheduler, without goroutines and clock.", r.Scheduler, nil)
-	r.rates(&b, "The path of a query", "Without HTTP, JSON and models: look-up, selection, cache miss, queue, batch, combination, filling of the cache, record for feedback. One query at a time.", r.Path, minPathRates)
+	r.rates(&b, "The path of a query", "Without HTTP, JSON and models: look-up, selection, miss in a full cache, queue, batch, combination, filling of the cache, record for feedback. One query at a time.", r.Path, minPathRates)
 	b.WriteString("\n## A plan for 1,000 models with 4,000 replicas\n\n")
 	results.TableHead(&b, "load", "CPU, ms", "by the clock, ms", "target", "", "allocations")
 	for _, p := range r.Plans {
