@@ -102,6 +102,9 @@
 // weights let them go first. A profile is trusted after 16 batches, and a cap once it has settled. One query per second
 // and replica is admitted in any case, so that a wrong profile heals.
 //
+// A profile may begin with a [Prior], what is known from earlier replicas or from before a restart. The planner and the autoscaler
+// use it at once; nothing is refused because of it, and the eighth batch of the replica itself ends it.
+//
 // The profile is consulted again when a batch is formed. A query that can no longer meet its deadline is passed over
 // and answered with Overloaded. So is one that cannot meet it in a full batch while others that can are waiting. This
 // has a large effect: earliest deadline first collapses under overload, because the most urgent queries are those that

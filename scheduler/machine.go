@@ -39,6 +39,7 @@ type Machine struct {
 	execution Execution
 	turn      turn // on a shared device
 	hedging   hedging
+	prior     Prior // that profiles of new replicas begin with
 	isolation isolation
 
 	closed    bool

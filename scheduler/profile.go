@@ -38,6 +38,9 @@ type profile struct {
 	wasOutlier bool
 	spread     float64 // decayed mean square of the relative prediction error
 	margin     float64 // factor that makes a prediction careful
+
+	prior       Prior   // that it began with
+	priorWeight float64 // that is left of it, in batches
 }
 
 func (p *profile) known() bool { return p.samples >= knownSamples }
@@ -88,6 +91,9 @@ func (p *profile) observe(now api.Nanos, n int, evalNanos int64) {
 	p.margin = 1 + min(0.5, 2.5*math.Sqrt(p.spread))
 	p.samples++
 	p.lastAt = now
+	if p.priorWeight /= 2; p.priorWeight < priorForgotten {
+		p.priorWeight = 0
+	}
 	x := float64(n)
 	p.w, p.x, p.y = keep*p.w+1, keep*p.x+x, keep*p.y+y
 	p.xx, p.xy = keep*p.xx+x*x, keep*p.xy+x*y
@@ -95,16 +101,17 @@ func (p *profile) observe(now api.Nanos, n int, evalNanos int64) {
 }
 
 func (p *profile) fit() {
-	meanX, meanY := p.x/p.w, p.y/p.w
-	variance := p.xx/p.w - meanX*meanX
+	w, x, y, xx, xy := p.addPrior()
+	meanX, meanY := x/w, y/w
+	variance := xx/w - meanX*meanX
 	// Batches of a single size say nothing about the slope: it stays as it was, and the line moves with the mean.
 	if variance > 1e-3*meanX*meanX {
-		p.slope = max(0, (p.xy/p.w-meanX*meanY)/variance)
+		p.slope = max(0, (xy/w-meanX*meanY)/variance)
 	}
 	p.intercept = meanY - p.slope*meanX
 	if p.intercept < 0 { // then through the origin
 		p.intercept = 0
-		p.slope = p.xy / p.xx
+		p.slope = xy / xx
 	}
 }
 

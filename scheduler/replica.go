@@ -184,6 +184,7 @@ func (m *Machine) ReplicaReady(now api.Nanos, id ReplicaID, depth int) {
 	r := &replica{
 		id: id, depth: min(depth, MaxDepth), concurrency: 1, controller: newController(m.cfg.Batching), objectiveNanos: m.cfg.Batching.ObjectiveNanos, nextBatch: 1, probedAt: m.now - probeNanos, sentAt: m.now - probeNanos, rejectedSeq: m.changeSeq - 1,
 	}
+	r.profile.begin(m.prior)
 	if m.byID == nil {
 		m.byID = make(map[ReplicaID]*replica)
 	}

@@ -85,11 +85,13 @@ type ReplicaSnapshot struct {
 	Settled bool
 	// OldestAt is when its oldest outstanding batch was begun; Never when it has none.
 	OldestAt api.Nanos
-	// The latency profile: a batch of n is expected to take InterceptNanos + n × SlopeNanos.
+	// The latency profile: a batch of n is expected to take InterceptNanos + n × SlopeNanos. Presumed: too few batches were seen, but the profile
+	// began with a [Prior], so that the line can be planned with.
 	Samples        uint64
 	InterceptNanos float64
 	SlopeNanos     float64
 	P99Nanos       int64
+	Presumed       bool
 }
 
 // Snapshot writes the machine's state into s, reusing its lists.
@@ -105,7 +107,7 @@ func (m *Machine) Snapshot(s *Snapshot) {
 	for _, r := range m.replicas {
 		rs := ReplicaSnapshot{
 			ID: r.id, Concurrency: r.concurrency, Cap: m.capOf(r), Isolating: m.isolates(r), Batches: len(r.flights), OldestAt: api.Never, Learned: r.controller.cap(), Settled: r.controller.settled(),
-			Samples: r.profile.samples, InterceptNanos: r.profile.intercept, SlopeNanos: r.profile.slope, P99Nanos: r.profile.p99Nanos,
+			Samples: r.profile.samples, InterceptNanos: r.profile.intercept, SlopeNanos: r.profile.slope, P99Nanos: r.profile.p99Nanos, Presumed: r.profile.presumed(),
 		}
 		switch {
 		case r.leaving:

@@ -54,6 +54,9 @@ func (l *Lane) act(now api.Nanos, d *delivery) {
 		for _, e := range l.actions.Evaluated {
 			l.measured().batchSize.observe(int64(e.Queries))
 			l.measured().evalNanos.observe(e.EvalNanos)
+			if e.Code == api.OK {
+				l.measured().bySize.observe(e.Queries, e.EvalNanos)
+			}
 		}
 		d.ends = append(d.ends, l.actions.Ends...)
 		if l.device != nil && (l.actions.EndTurn > 0 || l.actions.WantTurn) {

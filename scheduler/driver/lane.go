@@ -180,6 +180,12 @@ func (l *Lane) AddFunction(weight float64) (index int32) {
 	return index
 }
 
+// SetPrior says what is known of the times of replicas that have evaluated nothing yet. See [scheduler.Prior].
+func (l *Lane) SetPrior(p scheduler.Prior) {
+	l.mu.Lock()
+	l.round(func(api.Nanos) { l.machine.SetPrior(p) })
+}
+
 // SetWeight changes the weight that a function was attached with.
 func (l *Lane) SetWeight(index int32, weight float64) {
 	l.mu.Lock()
@@ -262,9 +268,12 @@ func (l *Lane) Snapshot(s *scheduler.Snapshot) {
 	l.round(func(api.Nanos) { l.machine.Snapshot(s) })
 }
 
-// measurements are a lane's histograms, 5 KiB. They are allocated on demand, because most of ten thousand lanes never
+// measurements are a lane's histograms, 6 KiB. They are allocated on demand, because most of ten thousand lanes never
 // see a query.
-type measurements struct{ queueNanos, evalNanos, batchSize, lateNanos Histogram }
+type measurements struct {
+	queueNanos, evalNanos, batchSize, lateNanos Histogram
+	bySize                                      sizeTimes
+}
 
 // nothingMeasured is read for a lane without measurements.
 var nothingMeasured measurements
@@ -294,6 +303,9 @@ func (l *Lane) EvalNanos() *Histogram { return &l.measuredSoFar().evalNanos }
 // LateNanos is how long after their deadlines queries were answered because the deadlines had passed, in nanoseconds:
 // the clock's tick, plus the time that a busy machine takes to deliver the answers.
 func (l *Lane) LateNanos() *Histogram { return &l.measuredSoFar().lateNanos }
+
+// BySize is the evaluation time of the batches that were answered, by their size.
+func (l *Lane) BySize() []SizeTime { return l.measuredSoFar().bySize.list() }
 
 // BatchSize is the number of queries of the batches that came back.
 func (l *Lane) BatchSize() *Histogram { return &l.measuredSoFar().batchSize }

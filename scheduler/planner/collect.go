@@ -158,8 +158,12 @@ func (c *Collector) Model(model int, s *scheduler.Snapshot) {
 		if r.State != scheduler.Serving {
 			continue
 		}
+		samples := r.Samples
+		if r.Presumed { // what earlier replicas measured is planned with until this one is known
+			samples = max(samples, knownSamples)
+		}
 		m.Replicas = append(m.Replicas, Replica{
-			ID: r.ID, Concurrency: r.Concurrency, Cap: r.Learned, Settled: r.Settled, Samples: r.Samples,
+			ID: r.ID, Concurrency: r.Concurrency, Cap: r.Learned, Settled: r.Settled, Samples: samples,
 			InterceptNanos: r.InterceptNanos, SlopeNanos: r.SlopeNanos, Outstanding: r.Queries,
 		})
 	}
