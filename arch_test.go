@@ -119,6 +119,8 @@ var rules = []rule{
 		"it decides what is declared and tells the others: it starts nothing and answers no query"},
 	{"gateway/control/learning", []string{"api", "gateway/internal/numerals", "gateway/internal/state", "gateway/learned", "gateway/selection"}, false,
 		"it shows and edits what the table of learned states has: functions are a name and a spec to it"},
+	{"gateway/control/measured", []string{"api", "gateway/internal/numerals", "gateway/internal/state"}, false,
+		"it keeps figures: versions are an interface to it, and what is done with a figure is for others to decide"},
 	{"gateway/control/status", []string{"api", "containers", "gateway/cache", "gateway/control/...", "gateway/inferlog", "gateway/internal/obs", "gateway/internal/state", "gateway/learned", "gateway/query", "scheduler", "scheduler/driver", "scheduler/planner"}, false,
 		"it reads the others and changes nothing, so nothing depends on it but the composition"},
 	{"gateway/takeover", nil, false, "it is a protocol between two processes: what they pass on is bytes to it"},

@@ -94,6 +94,8 @@ type ModelStatus struct {
 	Cache    *ModelCacheStatus `json:"cache,omitempty"`
 	// Accuracy is the accuracy that the model reports, from 0 to 1. It is missing if the model reports none.
 	Accuracy *float64 `json:"accuracy,omitempty"`
+	// Measured is missing before anything was measured.
+	Measured *MeasuredStatus `json:"measured,omitempty"`
 	// Queries counts queries by the name of their code, since the gateway started.
 	Queries    map[string]uint64 `json:"queries,omitempty"`
 	Rate       RateStatus        `json:"rate"`

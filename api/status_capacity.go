@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // CapacityStatus says how many replicas a version should have, and why.
 type CapacityStatus struct {
 	// Wanted is what its queries need, within its bounds. Granted is what there is room for. ShortWhy says why Granted
@@ -20,7 +22,7 @@ type CapacityStatus struct {
 	Takes    ResourceStatus `json:"takes"`
 	Measured bool           `json:"measured,omitempty"`
 	UsedCPU  float64        `json:"used_cpu,omitempty"`
-	// Profile summarises its replicas' times. It stays after they are gone, as long as the gateway runs. It is missing
+	// Profile summarises its replicas' times. It stays after they are gone, and is kept over restarts of the gateway. It is missing
 	// until one of them has evaluated 16 batches.
 	Profile *KnownProfile `json:"profile,omitempty"`
 	// StartMS is how long a start takes, from the launch until the replica is ready. It is missing before the first
@@ -43,6 +45,12 @@ type KnownProfile struct {
 	// started: if all were of size one, the time of larger batches is unknown.
 	Batches   uint64  `json:"batches"`
 	MeanBatch float64 `json:"mean_batch"`
+	// Sizes are the times of batches by their size, the smallest first.
+	Sizes []SizeTime `json:"sizes,omitempty"`
+	// At is when the last of the batches ended, within a second.
+	At time.Time `json:"at,omitzero"`
+	// Kept: it is from before the gateway started, and no replica has evaluated 16 batches since.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // ColdStartStatus is how long queries that woke a version waited: from the first query that found no replica to the

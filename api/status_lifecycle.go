@@ -160,6 +160,8 @@ type HistoryEvent struct {
 // History lists changes, newest first.
 type History struct {
 	Events []HistoryEvent `json:"events"`
+	// Measured is the measured performance of the versions of the model that the history is of, the oldest version first.
+	Measured []MeasuredStatus `json:"measured,omitempty"`
 }
 
 // TrafficList lists models' traffic.

@@ -158,7 +158,22 @@ func (h *handlers) events(ctx context.Context, c *app.RequestContext, name strin
 	if err == nil && len(events) == 0 && name != "" {
 		err = h.exists(ctx, name)
 	}
-	return api.History{Events: notNil(events)}, err
+	if err != nil {
+		return nil, err
+	}
+	out := api.History{Events: notNil(events)}
+	if name != "" {
+		models, err := h.control.Models(ctx, name)
+		if err != nil && !isNotFound(err) {
+			return nil, err
+		}
+		for i := range models {
+			if m := models[i].Measured; m != nil {
+				out.Measured = append(out.Measured, *m)
+			}
+		}
+	}
+	return out, nil
 }
 
 // exists returns an error if neither a model nor a function has the name. Rules can outlive the versions of their model.

@@ -25,6 +25,7 @@ func (fn *Function) learn(j *joined, f *Feedback, numbers *[3][]float64) bool {
 		if !math.IsNaN(losses[i]) {
 			known = true
 			fn.Losses[i].Observe(losses[i])
+			fn.asked(j, i).Judged.Observe(losses[i])
 		}
 	}
 	if !known {
@@ -48,6 +49,15 @@ func (fn *Function) learn(j *joined, f *Feedback, numbers *[3][]float64) bool {
 	o.Feedback = selection.Feedback{}
 	observations.Put(o)
 	return true
+}
+
+// asked returns the version that was asked as candidate i.
+func (fn *Function) asked(j *joined, i int) *Model {
+	c := &fn.Candidates[i]
+	if c.Route != nil && j.other.Has(i) {
+		return c.Route.Model
+	}
+	return c.Model
 }
 
 // observation is the argument of Observe with its memory. It is passed through an interface, so it would be allocated

@@ -129,6 +129,8 @@ type Model struct {
 	Teach                 func(inputs []api.Value, context, label []byte)
 	// Stats count the requests that address the model itself, not those through functions.
 	Stats *obs.Endpoint
+	// Judged sums the losses of its predictions that feedback has named, through any function.
+	Judged obs.Loss
 	// Drift compares what is served with what was validated; nil: there is nothing to compare with.
 	Drift atomic.Pointer[drift.Watch]
 	// Recent collects queries for a version that is about to take the model's place; nil: there is none.

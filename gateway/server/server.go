@@ -22,6 +22,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
 	"github.com/xebec-serving/xebec/gateway/control/functions"
 	"github.com/xebec-serving/xebec/gateway/control/learning"
+	"github.com/xebec-serving/xebec/gateway/control/measured"
 	"github.com/xebec-serving/xebec/gateway/control/status"
 	"github.com/xebec-serving/xebec/gateway/control/versions"
 	"github.com/xebec-serving/xebec/gateway/http"
@@ -72,6 +73,7 @@ type Server struct {
 	functions    *functions.Functions
 	declared     *declarations.Declarations
 	learning     *learning.Learning
+	measured     *measured.Keeper
 	status       *status.Reader
 	repository   *repository // status, as clients of the function and gRPC ports see it
 
@@ -159,6 +161,9 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	if s.before != nil {
 		s.capacity.KeepAtLeast(floors(s.before.welcome.Replicas))
 	}
+	if s.before == nil { // else the process before this one still measures: see takeStore
+		s.beginMeasured(ctx)
+	}
 	if err := s.declared.Begin(ctx, set); err != nil {
 		return err
 	}
@@ -175,6 +180,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	s.declared.Run(s.life, s.inBackground)
 	s.inBackground(func() { s.capacity.Run(s.life) })
 	s.inBackground(func() { s.learning.Run(s.life) })
+	s.inBackground(func() { s.measured.Run(s.life) })
 	s.inBackground(func() { s.functions.Run(s.life, s.catalog) })
 	s.inBackground(func() { s.collectSnapshots(s.life) })
 	if s.before != nil {
@@ -281,11 +287,14 @@ func (s *Server) makeControl(workDir string, stores []declarations.Store) {
 		Python: cfg.Python, Program: cfg.Program, Snapshots: s.snapshots, CheckEnvironment: venv.Check, Digested: func(id api.ModelID, digest string) { s.declared.Digested(id, digest) }, Pinned: func(id api.ModelID, digest string) { s.declared.Pinned(id, digest) }, Cores: cfg.cores(), NoHostNetwork: noHostNetwork(cfg), Lines: s.lines.add, WorkDir: workDir, Drain: cfg.DrainTimeout, Backoff: cfg.Backoff, Log: s.log,
 		Changed: func(model string) { s.catalog.Changed(model) },
 	}
+	s.measured = s.newMeasured()
+	s.host.Recall = s.recall
 	s.host.CheckRuntime()
 	s.catalog = versions.New(versions.Config{
 		Host: s.host, Path: s.path, Learned: s.learned, Life: s.life, Background: s.inBackground, Drain: cfg.DrainTimeout, Log: s.log,
 		SourcesRead: func() bool { return s.declared.SourcesRead() },
 		Unserved:    func(id api.ModelID) { s.declared.NoteUnserved(id) },
+		Removed:     s.measured.Removed,
 	})
 	s.functions = functions.New(functions.Config{
 		Path: s.path, Learned: s.learned, Epoch: s.epoch, Devices: devices, NextKey: s.host.NextKey, Inferences: s.inferences,
@@ -308,7 +317,7 @@ func (s *Server) makeControl(workDir string, stores []declarations.Store) {
 	s.learning = learning.New(s.learningConfig())
 	s.status = status.New(status.Config{
 		Catalog: s.catalog, Functions: s.functions, Declarations: s.declared, Capacity: s.capacity, Path: s.path, Cache: s.cache,
-		Learned: s.learned, Clock: s.clock, Epoch: s.epoch, Inferences: s.inferences, Store: s.store, CacheBytes: cfg.CacheBytes,
+		Learned: s.learned, Clock: s.clock, Epoch: s.epoch, Inferences: s.inferences, Measured: s.measured, Store: s.store, CacheBytes: cfg.CacheBytes,
 		ReadyRequires: cfg.ReadyRequires, Version: cfg.Version, DataDir: cfg.DataDir, Listen: s.Listen(), Admin: s.Admin(), GRPC: s.GRPC(), Started: s.started,
 		AcceptErrors: s.acceptErrors, EdgeRefused: s.edgeRefused, Loops: s.loops, Replicas: s.host.Replicas, Upgrade: s.Upgrade, BusyPoll: cfg.busyPollStatus(),
 	})
@@ -424,6 +433,9 @@ func (s *Server) shutdown(ctx, replicas context.Context) error {
 	calls.Wait()
 	if successor != nil {
 		s.passOn(successor)
+	}
+	if successor == nil && s.measured != nil { // the store is the successor's
+		s.measured.Flush(context.Background()) // which bounds itself
 	}
 	err := s.stop(replicas)
 	if s.adminHTTP != nil {

@@ -418,6 +418,7 @@ func (s *Server) isBehind(ctx context.Context) bool {
 // takeStore takes the store, and reads what was learned.
 func (s *Server) takeStore(ctx context.Context) error {
 	if s.handover == nil {
+		s.beginMeasured(ctx)
 		return nil
 	}
 	s.handover.Recall()
@@ -431,6 +432,7 @@ func (s *Server) takeStore(ctx context.Context) error {
 		s.learned.Reread()
 	}
 	s.beginLearned()
+	s.beginMeasured(ctx)
 	return nil
 }
 

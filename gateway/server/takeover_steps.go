@@ -99,6 +99,7 @@ func (s *Server) replicas() map[string]int {
 
 // release lets the store go.
 func (g *giver) release() error {
+	g.measured.Flush(context.Background())
 	g.released.Store(true)
 	if g.handover != nil {
 		if err := g.handover.Release(); err != nil {

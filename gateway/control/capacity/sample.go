@@ -28,7 +28,7 @@ func (c *Capacity) sample(st *seat) autoscale.Sample {
 	in.Arrived = n.Arrived + refused
 	in.Refused = n.QueueFull + n.RefusedEarly + n.Shed + n.PassedOver + n.Ended[api.DeadlineExceeded] + n.Ended[api.NoReplica] + refused
 	in.InFlight = max(0, c.snap.Held-c.snap.Queued-c.snap.Late-c.snap.Retrying)
-	known, profile := 0, api.KnownProfile{}
+	known, measured, profile := 0, 0, api.KnownProfile{}
 	for i := range c.snap.Replicas {
 		r := &c.snap.Replicas[i]
 		if r.State != scheduler.Serving {
@@ -36,10 +36,15 @@ func (c *Capacity) sample(st *seat) autoscale.Sample {
 		}
 		in.Ready++
 		in.Concurrency = max(in.Concurrency, r.Concurrency)
-		if r.Samples >= knownBatches {
+		if r.Samples >= knownBatches || r.Presumed {
 			known++
-			profile.Batches += r.Samples
-			profile.P99Micros = max(profile.P99Micros, r.P99Nanos/1000)
+			if r.Samples >= knownBatches {
+				measured++
+				profile.Batches += r.Samples
+				profile.P99Micros = max(profile.P99Micros, r.P99Nanos/1000)
+				profile.InterceptMicros += r.InterceptNanos / 1000
+				profile.SlopeMicros += r.SlopeNanos / 1000
+			}
 			in.InterceptNanos += r.InterceptNanos
 			in.SlopeNanos += r.SlopeNanos
 			if r.Settled {
@@ -54,7 +59,11 @@ func (c *Capacity) sample(st *seat) autoscale.Sample {
 		in.InterceptNanos /= float64(known)
 		in.SlopeNanos /= float64(known)
 		in.Cap /= known
-		m.remember(profile, in.InterceptNanos, in.SlopeNanos)
+	}
+	if measured > 0 {
+		profile.InterceptMicros /= float64(measured)
+		profile.SlopeMicros /= float64(measured)
+		m.remember(profile)
 	}
 	if in.Arrived != st.arrived {
 		st.last = now
@@ -71,9 +80,12 @@ func (c *Capacity) sample(st *seat) autoscale.Sample {
 	return in
 }
 
-// remember keeps the profile of the replicas for the time when there is none.
-func (m *Member) remember(p api.KnownProfile, interceptNanos, slopeNanos float64) {
-	p.InterceptMicros, p.SlopeMicros = interceptNanos/1000, slopeNanos/1000
+// remember keeps the profile of the replicas for the time when there is none, and as the prior of later replicas.
+func (m *Member) remember(p api.KnownProfile) {
+	if m.profile != nil && !m.profile.Kept && m.profile.Batches == p.Batches {
+		return
+	}
+	p.At = time.Now().UTC()
 	if sizes := m.lane.BatchSize(); sizes.Count() > 0 {
 		p.MeanBatch = float64(sizes.Sum()) / float64(sizes.Count())
 	}
@@ -81,6 +93,43 @@ func (m *Member) remember(p api.KnownProfile, interceptNanos, slopeNanos float64
 		m.profile = new(api.KnownProfile)
 	}
 	*m.profile = p
+	m.profiled.Store(true)
+	m.setPrior()
+}
+
+// setPrior tells the lane what replicas that have evaluated nothing yet are expected to be like.
+func (m *Member) setPrior() {
+	m.lane.SetPrior(scheduler.Prior{InterceptNanos: m.profile.InterceptMicros * 1000, SlopeNanos: m.profile.SlopeMicros * 1000, Batch: m.profile.MeanBatch})
+}
+
+// Profile is what is known of the times of the version's batches; nil: nothing. It takes no lock while that is so.
+func (m *Member) Profile() *api.KnownProfile {
+	if !m.profiled.Load() {
+		return nil
+	}
+	m.c.mu.Lock()
+	profile := *m.profile
+	m.c.mu.Unlock()
+	if !profile.Kept {
+		for _, s := range m.lane.BySize() {
+			profile.Sizes = append(profile.Sizes, api.SizeTime{From: s.From, To: s.To, Batches: s.Batches, MeanMicros: s.MeanNanos / 1000})
+		}
+	}
+	return &profile
+}
+
+// Recall gives the version the profile that it had before the gateway started. The planner and the autoscaler begin with it, as [scheduler.Prior]
+// says. A version that has been measured since ignores it.
+func (m *Member) Recall(p api.KnownProfile) {
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	if m.profile != nil {
+		return
+	}
+	p.Kept = true
+	m.profile = &p
+	m.profiled.Store(true)
+	m.setPrior()
 }
 
 // knownBatches is how many batches a replica must have evaluated before its times are used, as in package scheduler.

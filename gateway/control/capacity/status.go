@@ -9,13 +9,10 @@ import (
 // Status is how many replicas the version is to have, and why.
 func (m *Member) Status() *api.CapacityStatus {
 	out := &api.CapacityStatus{ColdStarts: m.Cold.status(), StartMS: float64(m.Cold.startNanos.Load()) / 1e6}
+	out.Profile = m.Profile()
 	c := m.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m.profile != nil {
-		profile := *m.profile
-		out.Profile = &profile
-	}
 	st := c.seats[m]
 	if st == nil {
 		out.Takes = resourceStatus(resourcesOf(&m.version.Spec().Resources))

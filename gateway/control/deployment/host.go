@@ -58,6 +58,8 @@ type Host struct {
 	// Lines takes the connections on which the code of a model calls others: those that calls names. Nil: models call no others. The connection
 	// is its own.
 	Lines func(model string, calls []string, l worker.Line)
+	// Recall is called with each new deployment; nil: nothing is recalled. It must not block.
+	Recall func(*Deployment)
 	// Changed is called when something happened to a replica of the model. It must not block: pollers call it.
 	Changed func(model string)
 	Log     *zap.Logger
@@ -113,6 +115,9 @@ func (h *Host) New(spec api.ModelSpec) (*Deployment, error) {
 	}
 	d.set = set
 	h.Capacity.Join(&d.Member, d, capacity.Joining{ID: d.id, Key: d.key, Lane: d.lane, Set: set, Model: d.model})
+	if h.Recall != nil {
+		h.Recall(d)
+	}
 	return d, nil
 }
 

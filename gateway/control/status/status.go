@@ -19,6 +19,7 @@ import (
 	"github.com/xebec-serving/xebec/gateway/control/declarations"
 	"github.com/xebec-serving/xebec/gateway/control/deployment"
 	"github.com/xebec-serving/xebec/gateway/control/functions"
+	"github.com/xebec-serving/xebec/gateway/control/measured"
 	"github.com/xebec-serving/xebec/gateway/control/versions"
 	"github.com/xebec-serving/xebec/gateway/inferlog"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
@@ -40,6 +41,7 @@ type Config struct {
 	Clock        *driver.Clock
 	Epoch        *driver.Epoch // nil: planning is off
 	Inferences   *inferlog.Log // nil: none is kept
+	Measured     *measured.Keeper
 	Store        state.Store   // nil: what is learned is lost with the gateway
 	CacheBytes   int64
 
@@ -275,6 +277,7 @@ func (r *Reader) Models(ctx context.Context, name string) ([]api.ModelStatus, er
 	out := make([]api.ModelStatus, 0, len(of))
 	for _, v := range of {
 		m := v.Deployment.Status()
+		m.Measured = r.cfg.Measured.Status(v.Deployment)
 		if !r.addLife(v, &m) {
 			continue // it was deleted meanwhile: a caller that edits its declaration must not declare it again
 		}

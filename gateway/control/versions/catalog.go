@@ -48,6 +48,8 @@ type Config struct {
 	// Unserved is called, with the Catalog's lock held, when a version that has never served fails to start or is rejected, and when it
 	// serves after all. It must not block. Nil: it is not called.
 	Unserved func(id api.ModelID)
+	// Removed is called, with the Catalog's lock held, when a version is removed; may be nil. It must not block.
+	Removed func(id api.ModelID)
 	Log      *zap.Logger
 }
 

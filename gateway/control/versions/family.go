@@ -218,6 +218,9 @@ func (s *State) Update(v *Version, spec api.ModelSpec) {
 func (s *State) Remove(v *Version) {
 	id := v.ID()
 	delete(s.versions, id)
+	if s.c.cfg.Removed != nil {
+		s.c.cfg.Removed(id)
+	}
 	s.outdated = true
 	if v.unqualify != nil {
 		v.unqualify()
