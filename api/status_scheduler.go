@@ -61,6 +61,10 @@ type CandidateStatus struct {
 	Gain float64 `json:"gain"`
 	Cost float64 `json:"cost"`
 	Why  string  `json:"why,omitempty"`
+	// Accuracy is what Gain follows from under the policy prefer, once it is known of every candidate. Labels is how many labels it is of, faded
+	// with time; 0: the model reports it itself.
+	Accuracy *float64 `json:"accuracy,omitempty"`
+	Labels   float64  `json:"labels,omitempty"`
 }
 
 // ModelPlanStatus is the plan for one model version: how its batches are made, and which replicas serve which

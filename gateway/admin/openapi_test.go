@@ -134,6 +134,7 @@ func TestEveryMemberIsDescribed(t *testing.T) {
 		api.VersionStatus{}, api.ValidationStatus{}, api.DriftStatus{}, api.FeatureDrift{}, api.TrafficStatus{}, api.ComparedStatus{}, api.ArmStatus{},
 		api.RolloutStatus{}, api.SourceStatus{}, api.HistoryEvent{}, api.History{}, api.TrafficList{}, api.RateStatus{},
 		api.LearnedState{}, api.LearnedContext{}, api.LearnedRow{}, api.LearnedChange{}, api.LearnedHistory{}, api.LearnedSample{},
+		api.MeasuredStatus{}, api.MeasuredAccuracy{}, api.MeasuredElsewhere{}, api.SizeTime{},
 		api.CapacityStatus{}, api.KnownProfile{}, api.ColdStartStatus{}, api.HedgeStatus{}, api.NodeStatus{}, api.ResourceStatus{},
 	} {
 		typ := reflect.TypeOf(v)

@@ -298,6 +298,7 @@ func (s *Server) makeControl(workDir string, stores []declarations.Store) {
 	})
 	s.functions = functions.New(functions.Config{
 		Path: s.path, Learned: s.learned, Epoch: s.epoch, Devices: devices, NextKey: s.host.NextKey, Inferences: s.inferences,
+		Judged: func(d *deployment.Deployment) (labels, losses float64, at time.Time) { return s.measured.Judged(d) },
 	})
 	s.catalog.Attach(s.functions)
 	hostname, err := os.Hostname()

@@ -262,6 +262,7 @@ func (p *page) model(m *api.ModelStatus) {
 	p.field(0, "Command", strings.Join(m.Spec.Run.Command, " "))
 	p.environment(m.Spec.Run.Env)
 	p.capacity(m)
+	p.measured(m.Measured)
 	p.field(0, "Inputs", tensors(m.Spec.Inputs))
 	p.field(0, "Outputs", tensors(m.Spec.Outputs))
 	b := m.Spec.Batching

@@ -49,11 +49,18 @@ func (p *page) plannedFunctions(functions []api.FunctionPlanStatus) {
 		}
 		rows = append(rows, []string{f.Name, numerals.Short(f.Weight), numerals.Short(f.QueriesPerSecond), micros(f.SLOMicros), numerals.Short(f.CostPerSecond), budget, numerals.Percent(f.Refused), p.c.cell(f.RefusedWhy)})
 		for _, c := range f.Candidates {
-			candidates = append(candidates, []string{f.Name, c.Model, numerals.Percent(c.Evaluated), numerals.Short(c.Gain), numerals.Short(c.Cost), p.c.cell(c.Why)})
+			accuracy := "-"
+			if c.Accuracy != nil {
+				accuracy = numerals.Short(*c.Accuracy)
+				if c.Labels > 0 {
+					accuracy += fmt.Sprintf(" of %.0f", c.Labels)
+				}
+			}
+			candidates = append(candidates, []string{f.Name, c.Model, numerals.Percent(c.Evaluated), numerals.Short(c.Gain), accuracy, numerals.Short(c.Cost), p.c.cell(c.Why)})
 		}
 	}
 	p.table("FUNCTION\tWEIGHT\tQUERIES/S\tSLO\tCOST/S\tBUDGET/S\tREFUSED\tWHY", rows)
-	p.table("FUNCTION\tCANDIDATE\tEVALUATED\tGAIN\tCOST\tWHY", candidates)
+	p.table("FUNCTION\tCANDIDATE\tEVALUATED\tGAIN\tACCURACY\tCOST\tWHY", candidates)
 }
 
 func (p *page) plannedModels(models []api.ModelPlanStatus) {

@@ -26,7 +26,9 @@ func (c *cli) historyCommand() *cobra.Command {
 		Use:   "history [NAME]",
 		Short: "Show who changed what, and when",
 		Long: `Show the last changes to declarations, newest first: to the model or function NAME, or to everything. WHO is the name that
-the caller gave, or that of its token, and its address.`,
+the caller gave, or that of its token, and its address. For a model, what was measured of its versions comes first: how long a batch of
+n queries takes, how often feedback found an answer right, how far inputs or outputs have drifted, and how old the figures are. They outlive
+the gateway.`,
 		Example: `  xebec history digits
   xebec history --limit 200 -o json`,
 		Args:              atMostOne("one NAME"),
@@ -57,6 +59,12 @@ func (c *cli) history(ctx context.Context, path, format string) error {
 	}
 	if format != formatTable {
 		return c.printJSON(format, h)
+	}
+	if len(h.Measured) > 0 {
+		if err := c.measuredTable(h.Measured); err != nil {
+			return err
+		}
+		fmt.Fprintln(c.out)
 	}
 	return c.table("TIME\tREVISION\tWHO\tACTION\tWHAT\tDETAIL", len(h.Events), "changes", func(w io.Writer) {
 		for _, e := range h.Events {

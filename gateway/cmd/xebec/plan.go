@@ -65,7 +65,8 @@ simulations of up to 400,000 queries each. That takes seconds, and can take a mi
 the progress.
 
 The profile, the objective and the batching are those of a function or model of the running gateway. With --profile and --slo instead of
-a name, plan needs no gateway. For a model that sleeps, plan uses the profile of its earlier replicas. The queries are a rate (--rate, and --peak
+a name, plan needs no gateway. For a model that sleeps, or whose gateway was restarted, plan uses the profile of its earlier replicas and says
+how old it is. The queries are a rate (--rate, and --peak
 unless --shape is steady), or those of an inference log (--log).
 
 The table is made for the highest rate, or for the busiest minutes of the log. * marks the fewest replicas that answer --percentile of the

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/forecast"
+	"github.com/xebec-serving/xebec/gateway/internal/numerals"
 	"github.com/xebec-serving/xebec/scheduler"
 )
 
@@ -37,11 +39,22 @@ func (c *cli) planTarget(ctx context.Context, o *planOptions, q *forecast.Questi
 	if o.profile == "" {
 		var remembered uint64
 		if q.Model.Profile, remembered, err = forecast.ProfileOf(m); err != nil {
-			return nil, nil, profileHint(err)
+			return nil, nil, profileHint(err, m.Measured)
 		}
 		if remembered > 0 {
-			notes = append(notes, fmt.Sprintf("its replicas have evaluated fewer than %d batches: the profile is that of earlier ones, from %d batches", forecast.MinBatches, remembered))
+			note := fmt.Sprintf("its replicas have evaluated fewer than %d batches: the profile is that of earlier ones, from %d batches", forecast.MinBatches, remembered)
+			if k := m.Capacity.Profile; !k.At.IsZero() {
+				note += ", measured " + ago(time.Since(k.At))
+				if k.Kept {
+					note += ", before the gateway started"
+				}
+			}
+			notes = append(notes, note)
 		}
+	}
+	if m.Measured != nil && m.Measured.Accuracy != nil {
+		a := m.Measured.Accuracy
+		notes = append(notes, fmt.Sprintf("by feedback it is right in %s of its answers (%s, %s)", numerals.Percent(a.Accuracy), numerals.Count(a.Labels, "label"), ago(time.Since(a.At))))
 	}
 	q.Model.Config = scheduler.ConfigOf(&m.Spec)
 	if !o.changed("start") && m.Capacity != nil && m.Capacity.StartMS > 0 {
@@ -126,8 +139,12 @@ func onlyModel(f *api.FunctionDescription) (*api.ModelStatus, error) {
 }
 
 // profileHint adds what the user can do about a missing profile.
-func profileHint(err error) error {
-	const orGive = "or give the time of a batch, such as --profile 2ms+0.1ms"
+func profileHint(err error, m *api.MeasuredStatus) error {
+	orGive := "or give the time of a batch, such as --profile 2ms+0.1ms"
+	if m != nil && len(m.Elsewhere) > 0 {
+		e := &m.Elsewhere[0]
+		orGive = fmt.Sprintf("or plan with what was measured on other hardware (%s): --profile %s", e.Hardware, batchTime(&e.Latency))
+	}
 	switch {
 	case errors.Is(err, forecast.ErrTooFewBatches):
 		return fmt.Errorf("%w; send it %d queries or more, several at a time (\"xebec replay\", a request with \"input_batch\"), %s", err, forecast.MinBatches, orGive)

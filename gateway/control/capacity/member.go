@@ -53,7 +53,7 @@ type Member struct {
 	scaled, waking, full atomic.Bool
 	spare                atomic.Bool // it may sleep, whatever its declaration says
 	asked                atomic.Int32
-	profiled             atomic.Bool  // profile is not nil
+	profiled             atomic.Bool                      // profile is not nil
 	lastReady            atomic.Int64                     // api.Nanos when a replica last became ready
 	sloNanos             atomic.Int64                     // the smallest objective of its functions; 0: it has none
 	weightBits           atomic.Uint64                    // the largest weight of its functions

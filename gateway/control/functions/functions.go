@@ -28,6 +28,9 @@ type Config struct {
 	NextKey func() uint64
 	// Inferences is the inference log; nil: none is kept.
 	Inferences *inferlog.Log
+	// Judged is what an earlier process knew from feedback of a version: labels, the sum of their losses, and when the last came. It is called
+	// with locks held. Nil: nothing is known.
+	Judged func(*deployment.Deployment) (labels, losses float64, at time.Time)
 }
 
 // Functions has all declared functions, with what they count and have learned.

@@ -3,6 +3,7 @@ package functions
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/control/versions"
@@ -71,7 +72,7 @@ func (fs *Functions) publish(s *versions.State, f *function) (*query.Function, *
 			first = v
 		}
 		if i := len(fn.Candidates); f.worth != nil {
-			f.worth.of(i, v.ID(), &f.losses[i])
+			f.worth.of(i, v.ID(), &f.losses[i], fs.judgedBefore(v), time.Now())
 		}
 		c := query.Candidate{Model: v.Model(), Queue: f.queue(v)}
 		if !strings.Contains(ref, "@") { // a reference to a version gets that version
@@ -94,6 +95,14 @@ func (fs *Functions) publish(s *versions.State, f *function) (*query.Function, *
 	fn.Shadows = f.publishShadows(s)
 	fn.Log = fs.log(f, sig)
 	return fn, first
+}
+
+// judgedBefore is what an earlier process knew of a version.
+func (fs *Functions) judgedBefore(v *versions.Version) (b before) {
+	if fs.cfg.Judged != nil {
+		b.labels, b.losses, b.at = fs.cfg.Judged(v.Deployment)
+	}
+	return b
 }
 
 // publishShadows are the function's shadows as the query path sees them.

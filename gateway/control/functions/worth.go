@@ -35,6 +35,7 @@ type worth struct {
 	all   []evidence
 	order []int // of the candidates, the best one first
 	gains []float64
+	used  []estimate // that order and gains follow from; empty: the order of the declaration decides
 	next  time.Time
 	last  time.Time
 }
@@ -52,6 +53,13 @@ type evidence struct {
 type estimate struct {
 	mean, err float64
 	known     bool
+	labels    float64 // that mean is of; 0: the model reports it
+}
+
+// before is what an earlier process knew of a version: labels, and the sum of their losses.
+type before struct {
+	labels, losses float64
+	at             time.Time
 }
 
 func newWorth(candidates int) *worth {
@@ -70,13 +78,17 @@ func (w *worth) byPosition() {
 	}
 }
 
-// of says which version a candidate means now. What is known about another one is forgotten.
-func (w *worth) of(i int, v api.ModelID, counted *obs.Loss) {
+// of says which version a candidate means now. What is known about another one is forgotten. Labels of an earlier process have faded since.
+func (w *worth) of(i int, v api.ModelID, counted *obs.Loss, earlier before, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e := &w.all[i]; e.version != v {
 		*e = evidence{version: v, reported: math.NaN()}
 		e.seen, e.seenSum = counted.Read()
+		if earlier.labels > 0 {
+			e.labels = min(earlier.labels, rememberedLabels) * math.Exp2(-float64(max(0, now.Sub(earlier.at)))/float64(labelsHalfLife))
+			e.losses = e.labels * earlier.losses / earlier.labels
+		}
 		w.next = time.Time{}
 	}
 }
@@ -87,6 +99,30 @@ func (w *worth) report(i int, v api.ModelID, accuracy float64) {
 	defer w.mu.Unlock()
 	if e := &w.all[i]; e.version == v {
 		e.reported = accuracy
+	}
+}
+
+// show adds to a plan's candidates the accuracies that their gains follow from.
+func (w *worth) show(candidates []api.CandidateStatus) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.used) != len(candidates) {
+		return
+	}
+	for i := range candidates {
+		if candidates[i].Model == w.all[i].version.String() {
+			mean := w.used[i].mean
+			candidates[i].Accuracy, candidates[i].Labels = &mean, w.used[i].labels
+		}
+	}
+}
+
+// ShowWorth adds to the plan of a function with the policy prefer the accuracies that its gains follow from.
+func (fs *Functions) ShowWorth(plan *api.FunctionPlanStatus) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if f := fs.all[plan.Name]; f != nil && f.worth != nil {
+		f.worth.show(plan.Candidates)
 	}
 }
 
@@ -126,8 +162,10 @@ func (w *worth) look(counted []obs.Loss, now time.Time) {
 	if len(w.order) == 0 {
 		w.order = make([]int, len(w.all))
 		w.byPosition()
+		w.used = nil
 		return
 	}
+	w.used = estimates
 	reorder(w.order, estimates)
 	gainsBy(w.order, estimates, w.gains)
 }
@@ -135,16 +173,16 @@ func (w *worth) look(counted []obs.Loss, now time.Time) {
 // estimate prefers labels to what the model reports. The error is that of a fraction, with one more right and one more wrong answer, so that it is
 // not 0 if all were right (the rule of succession).
 func (e *evidence) estimate() estimate {
-	mean, n := e.reported, float64(minLabels)
+	mean, n, labels := e.reported, float64(minLabels), 0.0
 	if e.labels >= minLabels {
-		mean, n = 1-e.losses/e.labels, e.labels
+		mean, n, labels = 1-e.losses/e.labels, e.labels, e.labels
 	}
 	if math.IsNaN(mean) {
 		return estimate{}
 	}
 	mean = min(max(mean, 0), 1)
 	p := (mean*n + 1) / (n + 2)
-	return estimate{mean: mean, err: math.Sqrt(p * (1 - p) / n), known: true}
+	return estimate{mean: mean, err: math.Sqrt(p * (1 - p) / n), known: true, labels: labels}
 }
 
 // reorder moves a candidate before its neighbour if its accuracy exceeds the neighbour's by minDifference, and by twice the standard error of the

@@ -27,7 +27,7 @@ func prefer(t *testing.T, candidates int) *preferred {
 }
 
 func (p *preferred) serves(i int, version string) {
-	p.of(i, api.ModelID{Name: string(rune('a' + i)), Version: version}, &p.counted[i])
+	p.of(i, api.ModelID{Name: string(rune('a' + i)), Version: version}, &p.counted[i], before{}, p.now)
 }
 
 // label gives a candidate labels, of which some were wrong.
@@ -99,4 +99,24 @@ func TestWorthOfBadModels(t *testing.T) {
 	p.want("all are always wrong", 0, 1, 0.99, 0.99*0.99)
 	p.label(2, 1000, 0)
 	p.want("but for one", worthEvery, 0.1, 0.099, 1)
+}
+
+// TestWorthBeginsWithEarlierLabels: those of before a restart count until they have faded.
+func TestWorthBeginsWithEarlierLabels(t *testing.T) {
+	p := prefer(t, 2)
+	v := api.ModelID{Name: "a", Version: "2"}
+	p.of(0, v, &p.counted[0], before{200, 60, p.now}, p.now)
+	p.of(1, api.ModelID{Name: "b", Version: "2"}, &p.counted[1], before{100, 10, p.now.Add(-labelsHalfLife / 2)}, p.now)
+	p.want("70 % and 90 % before the restart", 0, 0.7/0.9, 1)
+	plan := []api.CandidateStatus{{Model: "a@2"}, {Model: "b@2"}}
+	if p.show(plan); plan[0].Accuracy == nil || plan[1].Accuracy == nil || math.Abs(*plan[0].Accuracy-0.7) > 1e-9 || math.Abs(*plan[1].Accuracy-0.9) > 1e-9 || plan[0].Labels != 200 || math.Abs(plan[1].Labels-70.7) > 0.1 {
+		t.Errorf("the plan shows %+v", plan)
+	}
+	p.label(0, 300, 0)
+	p.want("the first has become better", worthEvery, 0.88/0.9, 1)
+	p.want("all labels have faded", 10*labelsHalfLife, 1, 0.9)
+	plan = []api.CandidateStatus{{Model: "a@2"}, {Model: "b@2"}}
+	if p.show(plan); plan[0].Accuracy != nil {
+		t.Errorf("without evidence the plan shows %+v", plan)
+	}
 }

@@ -480,6 +480,17 @@ func (k *Keeper) Status(v Version) *api.MeasuredStatus {
 	return out
 }
 
+// Judged is what an earlier process knew of a version from feedback, and when the last came. Zero: nothing, or there has been feedback since.
+func (k *Keeper) Judged(v Version) (labels, losses float64, at time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e := k.kept[v.ID()]
+	if e == nil || e.Judged == nil || e.judgedHere || e.Fingerprint != v.Fingerprint() {
+		return 0, 0, at
+	}
+	return e.Judged.Labels, e.Judged.Losses, e.Judged.At
+}
+
 func accuracyOf(j *judged, here bool) *api.MeasuredAccuracy {
 	return &api.MeasuredAccuracy{Labels: uint64(math.Round(j.Labels)), Accuracy: 1 - j.Losses/max(j.Labels, 1), At: j.At, Kept: !here}
 }

@@ -39,6 +39,9 @@ func (r *Reader) Scheduler(context.Context) (api.SchedulerStatus, error) {
 			st.Devices = append(st.Devices, p.device(i))
 		}
 	})
+	for i := range st.Functions {
+		r.cfg.Functions.ShowWorth(&st.Functions[i])
+	}
 	st.PlanP99Micros = (r.cfg.Epoch.PlanNanos.Quantile(0.99) + 999) / 1000
 	return st, nil
 }

@@ -42,7 +42,7 @@ type Config struct {
 	Epoch        *driver.Epoch // nil: planning is off
 	Inferences   *inferlog.Log // nil: none is kept
 	Measured     *measured.Keeper
-	Store        state.Store   // nil: what is learned is lost with the gateway
+	Store        state.Store // nil: what is learned is lost with the gateway
 	CacheBytes   int64
 
 	// ReadyRequires are functions without which the gateway is not ready; "all": all of them.

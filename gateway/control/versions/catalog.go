@@ -50,7 +50,7 @@ type Config struct {
 	Unserved func(id api.ModelID)
 	// Removed is called, with the Catalog's lock held, when a version is removed; may be nil. It must not block.
 	Removed func(id api.ModelID)
-	Log      *zap.Logger
+	Log     *zap.Logger
 }
 
 // Catalog has all versions of all models, and moves them through their lives.
