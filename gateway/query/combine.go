@@ -185,7 +185,9 @@ func (q *Query) fillValues(fn *Function) {
 		i := rest.First()
 		row := s.values[i*a.width:][:a.width]
 		if c.Known.Has(i) {
-			a.add(i, row)
+			if !q.request.outside.Has(i) { // the average is the candidate's
+				a.add(i, row)
+			}
 		} else if a.count[i] > 0 {
 			copy(row, a.mean[i*a.width:])
 			c.Known = c.Known.With(i)

@@ -236,6 +236,7 @@ func (l *learning) Settled() api.Code {
 	fn, q, j := l.fn, l.queries[0], &l.feedback.joined
 	j.past = past{}
 	j.context, j.inputs, j.predictions = l.context, q.Inputs, j.predictions[:0]
+	j.versions = j.versions[:0] // past is empty: it asks the candidates
 	j.ruled, j.other, j.ruleP = l.rules.ruled&q.asked, l.rules.other&q.asked, l.rules.p
 	for _, m := range q.members {
 		j.asked, j.p[m.candidate] = j.asked.With(m.candidate), 1

@@ -126,7 +126,7 @@ func (s *join) pass() Past {
 		return Past{Status: PastUsed}
 	}
 	record := s.appendTo(nil)
-	if len(record) > MaxPastBytes {
+	if len(record) > MaxPastBytes || s.outside != 0 {
 		return Past{Status: PastLate}
 	}
 	s.used = true
@@ -141,9 +141,11 @@ func (p *Path) PassOn(emit func(record []byte) error) error {
 		s.mu.Lock()
 		var record []byte
 		if s.fn != nil {
-			record = s.appendTo(nil)
+			if s.outside == 0 { // the record does not say which other versions were asked
+				record = s.appendTo(nil)
+			}
 			p.joins.kept.Add(-s.inputBytes)
-			s.fn, s.packed, s.inputBytes = nil, nil, 0
+			s.fn, s.packed, s.versions, s.inputBytes = nil, nil, nil, 0
 		}
 		s.mu.Unlock()
 		if record == nil || len(record) > MaxPastBytes {

@@ -48,6 +48,7 @@ type join struct {
 	fn   *Function // nil: empty
 	used bool      // it has feedback
 	past
+	versions   []outside // that were asked in candidates' places: of candidates in past.outside
 	digest     cache.Key
 	inputBytes int64    // counted in joins.kept: of inputs and predictions
 	keptAt     int      // where these begin in packed
@@ -58,6 +59,7 @@ type join struct {
 // past is the fixed-size part of a query.
 type past struct {
 	asked, arrived, agreed selection.Set
+	outside                selection.Set // candidates in whose place another version was asked
 	ruled, other           selection.Set // candidates with a traffic rule, and those of them whose other version was asked
 	given                  bool          // the answer was a prediction, not the default
 	contextBytes           int
@@ -69,15 +71,16 @@ type past struct {
 // joined is an unpacked copy of a join. Its slices are its own memory.
 type joined struct {
 	past
-	fn      *Function
-	id      uint64
-	context []byte
-	p       [selection.MaxCandidates]float64
-	ruleP   [selection.MaxCandidates]float64 // how likely the version was that was asked, for those in ruled
-	class   [selection.MaxCandidates]uint64
-	data    [selection.MaxCandidates][]byte // the prediction of each that arrived, where values are kept
-	inputs  []api.Value
-	packed  []byte
+	fn       *Function
+	id       uint64
+	versions []outside
+	context  []byte
+	p        [selection.MaxCandidates]float64
+	ruleP    [selection.MaxCandidates]float64 // how likely the version was that was asked, for those in ruled
+	class    [selection.MaxCandidates]uint64
+	data     [selection.MaxCandidates][]byte // the prediction of each that arrived, where values are kept
+	inputs   []api.Value
+	packed   []byte
 	// predictions are those that the policy sees, with memory in packed, and outputs the values that they refer to.
 	predictions []selection.Prediction
 	outputs     []api.Value
@@ -131,8 +134,10 @@ func (j *joins) put(q *Query) {
 	s.id, s.fn, s.used, s.inputBytes = q.ID, fn, false, 0
 	s.past = past{
 		asked: q.asked, arrived: q.arrived, agreed: q.agreed, given: q.Code == api.OK, contextBytes: len(r.context),
-		ruled: r.rules.ruled & q.asked &^ r.forced, other: r.rules.other & q.asked,
+		ruled: r.rules.ruled & q.asked &^ r.forced, other: r.rules.other & q.asked, outside: r.outside & q.asked,
 	}
+	clear(s.versions)
+	s.versions = append(s.versions[:0], r.versions...)
 	if s.packed == nil || cap(s.packed) > 4*keptValueBytes {
 		s.packed = s.inline[:0] // large ones are rare
 	}
@@ -264,7 +269,7 @@ func (j *joins) forget(function string) {
 		s.mu.Lock()
 		if s.fn != nil && s.fn.Name == function {
 			j.kept.Add(-s.inputBytes)
-			s.fn, s.packed, s.inputBytes = nil, nil, 0
+			s.fn, s.packed, s.versions, s.inputBytes = nil, nil, nil, 0
 		}
 		s.mu.Unlock()
 	}
@@ -273,7 +278,7 @@ func (j *joins) forget(function string) {
 // copy unpacks a join.
 func (to *joined) copy(s *join) {
 	to.past, to.fn, to.id = s.past, s.fn, s.id
-	to.packed = append(to.packed[:0], s.packed...)
+	to.packed, to.versions = append(to.packed[:0], s.packed...), append(to.versions[:0], s.versions...)
 	b, le := to.packed, binary.LittleEndian
 	to.context, b = b[:s.contextBytes:s.contextBytes], b[s.contextBytes:]
 	clear(to.data[:])

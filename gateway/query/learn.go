@@ -24,12 +24,13 @@ func (fn *Function) learn(j *joined, f *Feedback, numbers *[3][]float64) bool {
 		losses[i] = fn.loss(j, i, f, numbers)
 		if !math.IsNaN(losses[i]) {
 			known = true
-			fn.Losses[i].Observe(losses[i])
-			fn.asked(j, i).Judged.Observe(losses[i])
+			if fn.asked(j, i).Judged.Observe(losses[i]); !j.outside.Has(i) {
+				fn.Losses[i].Observe(losses[i])
+			}
 		}
 	}
-	if !known {
-		return false
+	if !known || j.outside != 0 { // the policy has not chosen these versions, and they are no candidates
+		return known
 	}
 	for rest := j.ruled; rest != 0; rest &= rest - 1 {
 		if i := rest.First(); !math.IsNaN(losses[i]) {
@@ -54,6 +55,9 @@ func (fn *Function) learn(j *joined, f *Feedback, numbers *[3][]float64) bool {
 // asked returns the version that was asked as candidate i.
 func (fn *Function) asked(j *joined, i int) *Model {
 	c := &fn.Candidates[i]
+	if j.outside.Has(i) {
+		return outsideOf(j.versions, i)
+	}
 	if c.Route != nil && j.other.Has(i) {
 		return c.Route.Model
 	}

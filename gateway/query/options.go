@@ -72,7 +72,9 @@ func (r *Request) SetMinConfidence(confidence float64) error {
 // deadline.
 func (r *Request) SetTTL(d api.Nanos) { r.ttl = min(d, api.Nanos(MaxSLO)) }
 
-// Restrict allows only these candidates, each given as name or name@version.
+// Restrict allows only these candidates, each given as name or name@version. The version may be any loaded one of a candidate's model, or a label: the
+// request then asks it in the candidate's place, whatever the function's declaration and traffic rules say. Feedback on its predictions
+// counts for the version and teaches the policy nothing.
 func (r *Request) Restrict(models [][]byte) error {
 	fn := r.fn
 	if fn == nil {
@@ -83,6 +85,12 @@ func (r *Request) Restrict(models [][]byte) error {
 		for i := range fn.Candidates {
 			if r.named(i, name) {
 				r.only, found = r.only.With(i), true
+			}
+		}
+		if !found {
+			var err error
+			if found, err = r.askOutside(name); err != nil {
+				return err
 			}
 		}
 		if !found {
@@ -122,10 +130,10 @@ func (r *Request) named(i int, name []byte) bool {
 	switch {
 	case string(name) == c.Model.ID.Name:
 		return true
-	case string(name) == c.Model.ID.String():
+	case string(name) == c.Model.ref:
 		r.force(i, false)
 		return true
-	case c.Route != nil && string(name) == c.Route.Model.ID.String():
+	case c.Route != nil && string(name) == c.Route.Model.ref:
 		r.force(i, true)
 		return true
 	}

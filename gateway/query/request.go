@@ -56,6 +56,8 @@ type Request struct {
 	only          selection.Set // candidates that may be asked; 0: all
 	forced        selection.Set // candidates whose version the request names
 	forcedOther   selection.Set // those of forced for which it names the other version
+	outside       selection.Set // those of forced for which it names a version that neither the function nor a rule has now
+	versions      []outside     // these versions
 	minConfidence float64
 	ttl           api.Nanos // from arrival; 0: until the deadline
 	until         api.Nanos // the deadline of the model that has called; 0: none
@@ -205,7 +207,7 @@ func (r *Request) Borrow(body []byte) bool {
 
 // Reserve is [Path.Reserve] for a request that is addressed. It does not wait.
 func (r *Request) Reserve(n int) api.Slot {
-	if fn := r.fn; !r.borrows() || r.model.Reserve == nil || fn != nil && fn.Candidates[r.candidate].Route != nil {
+	if fn := r.fn; !r.borrows() || r.model.Reserve == nil || r.outside != 0 || fn != nil && fn.Candidates[r.candidate].Route != nil {
 		return nil
 	}
 	s, _ := r.model.Reserve(n, nil)
@@ -467,7 +469,9 @@ func (r *Request) recycle() {
 	r.fn, r.model, r.stats = nil, nil, nil
 	r.refused, r.learning, r.unlisted, r.versioned, r.trial = false, false, false, false, false
 	r.moved.Store(nil)
-	r.only, r.forced, r.forcedOther, r.minConfidence, r.ttl, r.until = 0, 0, 0, 0, 0, 0
+	r.only, r.forced, r.forcedOther, r.outside, r.minConfidence, r.ttl, r.until = 0, 0, 0, 0, 0, 0, 0
+	clear(r.versions)
+	r.versions = r.versions[:0]
 	r.context, r.salt, r.contextSalt = nil, nil, nil
 	r.rules.ruled, r.rules.other, r.direct, r.arm = 0, 0, nil, nil
 	r.submitted.Store(false)

@@ -80,11 +80,11 @@ type rules struct {
 // route decides, for each candidate with a rule, which of the two versions the request's queries ask.
 func (r *Request) route() {
 	fn := r.fn
-	if fn.ruled == 0 {
+	if fn.ruled == 0 && r.outside == 0 {
 		return
 	}
-	r.rules.ruled = fn.ruled
-	for rest := fn.ruled; rest != 0; rest &= rest - 1 {
+	r.rules.ruled = fn.ruled &^ r.outside
+	for rest := r.rules.ruled; rest != 0; rest &= rest - 1 {
 		i := rest.First()
 		other, p := r.decide(fn.Candidates[i].Model, fn.Candidates[i].Route)
 		if r.forced.Has(i) { // the request names the version
@@ -149,6 +149,10 @@ func (r *Request) decide(serving *Model, route *Route) (other bool, p float64) {
 // target returns the version that the request asks as the candidate, and its sub-queue.
 func (r *Request) target(candidate int) (*Model, int32) {
 	c := &r.fn.Candidates[candidate]
+	if r.outside.Has(candidate) {
+		m := outsideOf(r.versions, candidate)
+		return m, m.Direct
+	}
 	if r.rules.other.Has(candidate) {
 		return c.Route.Model, c.Route.Queue
 	}
@@ -210,7 +214,7 @@ func (q *Query) addTees() {
 	list, width := r.tees()
 	for i := range list {
 		t := &list[i]
-		if !q.asked.Has(t.Of) || r.fn != nil && r.rules.other.Has(t.Of) || rand.Float64() >= t.Part || !t.Model.servesOrWakes() {
+		if !q.asked.Has(t.Of) || r.fn != nil && (r.rules.other|r.outside).Has(t.Of) || rand.Float64() >= t.Part || !t.Model.servesOrWakes() {
 			continue
 		}
 		m := q.ask(&q.members, t.Model, t.Queue, width+i)
