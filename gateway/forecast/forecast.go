@@ -36,6 +36,8 @@ type Plan struct {
 	Choices     []Choice    `json:"choices"`
 	Recommended Recommended `json:"recommended"`
 	Day         Day         `json:"day"`
+	// Measured is what the gateway has measured of the version that the plan is for; nil: the plan is for none, or nothing is known.
+	Measured *api.MeasuredStatus `json:"measured,omitempty"`
 	// Notes say what was left out.
 	Notes []string `json:"notes,omitempty"`
 }

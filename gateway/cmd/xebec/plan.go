@@ -248,8 +248,9 @@ func (c *cli) plan(ctx context.Context, o *planOptions) error {
 		}
 	}
 	var notes, functions []string
+	var measured *api.MeasuredStatus
 	if o.target != "" {
-		if notes, functions, err = c.planTarget(ctx, o, q); err != nil {
+		if notes, functions, measured, err = c.planTarget(ctx, o, q); err != nil {
 			return err
 		}
 	}
@@ -268,7 +269,7 @@ func (c *cli) plan(ctx context.Context, o *planOptions) error {
 	if err != nil {
 		return err
 	}
-	p.Notes = append(notes, p.Notes...)
+	p.Measured, p.Notes = measured, append(notes, p.Notes...)
 	if o.svg != "" {
 		if err := os.WriteFile(o.svg, p.SVG(), 0o644); err != nil {
 			return fmt.Errorf("--svg: %w", err)

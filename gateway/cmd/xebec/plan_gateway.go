@@ -14,15 +14,15 @@ import (
 )
 
 // planTarget completes a question with what the gateway reports about a function or model, unless flags say it. It
-// returns notes, and the functions that ask the model.
-func (c *cli) planTarget(ctx context.Context, o *planOptions, q *forecast.Question) (notes, functions []string, err error) {
+// returns notes, the functions that ask the model, and what was measured of it.
+func (c *cli) planTarget(ctx context.Context, o *planOptions, q *forecast.Question) (notes, functions []string, measured *api.MeasuredStatus, err error) {
 	id, err := api.ParseModelRef(o.target)
 	if err != nil {
-		return nil, nil, usageError{err}
+		return nil, nil, nil, usageError{err}
 	}
 	m, askedBy, err := c.planModel(ctx, id)
 	if err != nil {
-		return nil, nil, orPlanWithout(err)
+		return nil, nil, nil, orPlanWithout(err)
 	}
 	for i := range askedBy {
 		functions = append(functions, askedBy[i].Spec.Name)
@@ -30,7 +30,7 @@ func (c *cli) planTarget(ctx context.Context, o *planOptions, q *forecast.Questi
 	slo, coldStart := forecast.ObjectiveOf(askedBy)
 	if o.slo == 0 {
 		if q.Model.SLONanos = int64(slo); slo == 0 {
-			return nil, nil, fmt.Errorf("model %s has no objective, because no function asks it: give one, such as --slo 50ms", m.Spec.ID())
+			return nil, nil, nil, fmt.Errorf("model %s has no objective, because no function asks it: give one, such as --slo 50ms", m.Spec.ID())
 		}
 	}
 	if !o.changed("cold-start") {
@@ -39,7 +39,7 @@ func (c *cli) planTarget(ctx context.Context, o *planOptions, q *forecast.Questi
 	if o.profile == "" {
 		var remembered uint64
 		if q.Model.Profile, remembered, err = forecast.ProfileOf(m); err != nil {
-			return nil, nil, profileHint(err, m.Measured)
+			return nil, nil, nil, profileHint(err, m.Measured)
 		}
 		if remembered > 0 {
 			note := fmt.Sprintf("its replicas have evaluated fewer than %d batches: the profile is that of earlier ones, from %d batches", forecast.MinBatches, remembered)
@@ -61,13 +61,13 @@ func (c *cli) planTarget(ctx context.Context, o *planOptions, q *forecast.Questi
 		q.Model.StartNanos = int64(m.Capacity.StartMS * 1e6)
 	}
 	if err := o.bounds(q, &m.Spec.Replicas); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	notes = append(notes, fmt.Sprintf("planned for model %s, which %s", m.Spec.ID(), asking(functions)))
 	if m.Spec.Device != "" {
 		notes = append(notes, fmt.Sprintf("the model shares the device %s: the plan assumes that each replica has a device to itself", m.Spec.Device))
 	}
-	return notes, functions, nil
+	return notes, functions, m.Measured, nil
 }
 
 // asking is "function digits asks".

@@ -164,7 +164,7 @@ func TestProfileHint(t *testing.T) {
 		{forecast.ErrNoBatchTimes, "batch times; if it is older than this program, upgrade it, or give the time of a batch, such as --profile"},
 		{io.EOF, "EOF"},
 	} {
-		if err := profileHint(c.err); !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.want) {
+		if err := profileHint(c.err, nil); !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}
 	}
