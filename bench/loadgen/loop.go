@@ -363,7 +363,7 @@ func (l *loop) judge(c *conn, now int64) {
 		record(l.latency, now-c.due)
 		l.status[c.resp.status]++
 	}
-	a := Answered{Status: c.resp.status}
+	a := Answered{Status: c.resp.status, Measured: measured}
 	if c.resp.status == 200 && (measured || l.opts.OnAnswer != nil) {
 		body := c.in[c.resp.headerBytes:c.resp.size()]
 		a.Default = bytes.Contains(body[:min(len(body), readBytes)], defaultMark)

@@ -58,6 +58,8 @@ type Options struct {
 	Seed     uint64   // of Poisson arrivals
 	// Warmup is sent but not counted; Duration is the measured part, after it.
 	Warmup, Duration time.Duration
+	// Grace is how long the run waits for the answers to the last requests. 0 means 10 s.
+	Grace time.Duration
 	// OnMeasure and OnEnd are called when the measured part begins and when it ends, for example to read the server's CPU time. They do not run
 	// in the event loops. Either may be nil.
 	OnMeasure, OnEnd func()
@@ -71,6 +73,8 @@ type Answered struct {
 	Due    time.Time // in a closed loop: when the request was sent
 	Done   time.Time // when the last byte of the answer arrived
 	Status int
+	// Measured means that the request was due (open loop) or sent (closed loop) in the measured part.
+	Measured bool
 	// Default means status 200 with a function's default output, Wrong status 200 with a body that the request does not expect.
 	Default, Wrong bool
 }
@@ -79,8 +83,8 @@ const (
 	// maxConnections stays below the number of ports of one loopback address.
 	maxConnections = 20_000
 	maxThreads     = 64
-	// graceAfterEnd is how long the run waits for the answers to the last requests.
-	graceAfterEnd = 10 * time.Second
+	// defaultGrace is [Options.Grace] if it is 0.
+	defaultGrace = 10 * time.Second
 )
 
 func (o *Options) validate() error {
@@ -105,6 +109,9 @@ func (o *Options) validate() error {
 	}
 	if o.Duration <= 0 || o.Warmup < 0 {
 		bad("duration %s after a warm-up of %s: expected more than 0, and 0 or more", o.Duration, o.Warmup)
+	}
+	if o.Grace < 0 {
+		bad("a grace period of %s: expected 0 (%s) or more", o.Grace, defaultGrace)
 	}
 	if o.Fresh && o.Rate == 0 {
 		bad("fresh connections in a closed loop: expected a rate")

@@ -17,6 +17,9 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 	if opts.Threads == 0 {
 		opts.Threads = 1
 	}
+	if opts.Grace == 0 {
+		opts.Grace = defaultGrace
+	}
 	if opts.Arrivals == "" {
 		opts.Arrivals = Poisson
 	}
@@ -62,7 +65,7 @@ func drive(ctx context.Context, opts *Options, loops []*loop) (float64, error) {
 		l.start = start
 		l.measure = int64(opts.Warmup)
 		l.end = int64(opts.Warmup + opts.Duration)
-		l.giveUp = l.end + int64(graceAfterEnd)
+		l.giveUp = l.end + int64(opts.Grace)
 		running.Go(func() {
 			if err := l.run(); err != nil {
 				cancel(err)

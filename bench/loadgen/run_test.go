@@ -304,3 +304,41 @@ func TestBadOptionsAreNamed(t *testing.T) {
 		t.Errorf("a host name was accepted: %v", err)
 	}
 }
+
+// A run that waits only for its grace period counts what has no answer then, and says of each answer whether it counts.
+func TestGrace(t *testing.T) {
+	release := make(chan struct{})
+	addr := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		<-release
+		io.WriteString(w, "late")
+	})
+	defer close(release)
+	r, err := Run(t.Context(), Options{Addr: addr, Requests: []Request{post(addr, "x")}, Connections: 2, Duration: 20 * time.Millisecond, Grace: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Unanswered != 2 || len(r.Status) != 0 {
+		t.Errorf("%d unanswered and status %v: want 2 and none", r.Unanswered, r.Status)
+	}
+}
+
+func TestAnswersOfTheWarmUpAreNotMeasured(t *testing.T) {
+	addr := serve(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
+	var warm, measured uint64
+	r, err := Run(t.Context(), Options{
+		Addr: addr, Requests: []Request{post(addr, "x")}, Connections: 1, Warmup: 50 * time.Millisecond, Duration: 50 * time.Millisecond,
+		OnAnswer: func(a Answered) {
+			if a.Measured {
+				measured++
+			} else {
+				warm++
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if warm == 0 || measured == 0 || measured != r.Status[200] {
+		t.Errorf("%d answers of the warm-up, %d measured; the result has %d", warm, measured, r.Status[200])
+	}
+}

@@ -25,6 +25,7 @@ import (
 
 	pb "github.com/xebec-serving/xebec/api/inferencepb"
 	"github.com/xebec-serving/xebec/bench/internal/gateway"
+	"github.com/xebec-serving/xebec/bench/internal/grpcload"
 	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/internal/runner"
 	"github.com/xebec-serving/xebec/bench/internal/server"
@@ -132,7 +133,7 @@ func startXebec(ctx context.Context, cfg config) (*target, error) {
 	g, err := gateway.Start(ctx, gateway.Options{
 		Programs: cfg.Programs, Files: map[string]string{"noop.yaml": fmt.Sprintf(noopManifest, cfg.worker)}, Configs: []string{"noop.yaml"},
 		Args: []string{"--grpc-listen", addr, "--data-dir", "none"}, Env: cfg.env(),
-		Ready: func(*gateway.Gateway) error { _, err := askOnce(ctx, addr, request); return err },
+		Ready: func(*gateway.Gateway) error { _, err := grpcload.AskOnce(ctx, addr, request); return err },
 	})
 	if err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func startXebec(ctx context.Context, cfg config) (*target, error) {
 
 // startEcho runs the bare server with the answer that xebec gives to the scenario's request.
 func startEcho(ctx context.Context, cfg config, request []byte, xebec *target) (*target, error) {
-	answer, err := askOnce(ctx, xebec.addr, request)
+	answer, err := grpcload.AskOnce(ctx, xebec.addr, request)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +163,7 @@ func startEcho(ctx context.Context, cfg config, request []byte, xebec *target) (
 	p, err := server.Start(ctx, server.Options{
 		Name: "echo", Program: program, Args: []string{"-echo", addr, "-answer", file}, Folder: dir, Env: cfg.env(),
 		Ready: func() error {
-			got, err := askOnce(ctx, addr, request)
+			got, err := grpcload.AskOnce(ctx, addr, request)
 			if err == nil && len(got) != len(answer) {
 				err = fmt.Errorf("the bare server answers %d bytes, xebec %d", len(got), len(answer))
 			}

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// readyWithin is enough for a Python worker to import scikit-learn on a busy machine.
-	readyWithin = 60 * time.Second
-	pollEvery   = 20 * time.Millisecond
-	stopWithin  = 15 * time.Second
+	// defaultWithin is enough for a Python worker to import scikit-learn on a busy machine.
+	defaultWithin = 60 * time.Second
+	pollEvery     = 20 * time.Millisecond
+	stopWithin    = 15 * time.Second
 )
 
 // Options describe the server.
@@ -33,6 +33,8 @@ type Options struct {
 	Cores []int
 	// Ready checks that the server is ready. Start calls it until it returns nil.
 	Ready func() error
+	// Within bounds the time until the server is ready. 0 means a minute.
+	Within time.Duration
 }
 
 // Process is a running server.
@@ -61,15 +63,19 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 		_ = p.cmd.Wait() // the server's last output says why it ended
 		close(p.exited)
 	}()
-	if err := p.await(ctx, o.Ready); err != nil {
+	if err := p.await(ctx, o); err != nil {
 		p.Stop()
 		return nil, fmt.Errorf("start %s: %w%s", o.Name, err, p.LastWords())
 	}
 	return p, nil
 }
 
-func (p *Process) await(ctx context.Context, ready func() error) error {
-	giveUp := time.NewTimer(readyWithin)
+func (p *Process) await(ctx context.Context, o Options) error {
+	within := o.Within
+	if within == 0 {
+		within = defaultWithin
+	}
+	giveUp := time.NewTimer(within)
 	defer giveUp.Stop()
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
@@ -77,13 +83,13 @@ func (p *Process) await(ctx context.Context, ready func() error) error {
 	for err != nil {
 		select {
 		case <-poll.C:
-			err = ready()
+			err = o.Ready()
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-p.exited:
 			return errors.New("it ended")
 		case <-giveUp.C:
-			return fmt.Errorf("not ready after %s: %w", readyWithin, err)
+			return fmt.Errorf("not ready after %s: %w", within, err)
 		}
 	}
 	return nil
