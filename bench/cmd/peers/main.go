@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/xebec-serving/xebec/bench/internal/results"
@@ -123,9 +124,11 @@ func measureModel(ctx context.Context, cfg config, model string, queries Queries
 	runner.Logf("==> model %s: starting the servers", model)
 	var running []*contender
 	defer func() {
+		var all sync.WaitGroup
 		for _, c := range running {
-			c.stop()
+			all.Go(c.stop)
 		}
+		all.Wait()
 	}()
 	for _, p := range report.Peers {
 		if p.Missing != "" {

@@ -18,6 +18,8 @@ const (
 	defaultWithin = 60 * time.Second
 	pollEvery     = 20 * time.Millisecond
 	stopWithin    = 15 * time.Second
+	// outputWithin is how long a server's output is read after its end: a process that it has left behind may keep it open.
+	outputWithin = time.Second
 )
 
 // Options describe the server.
@@ -53,6 +55,7 @@ func Start(ctx context.Context, o Options) (*Process, error) {
 	p.cmd.Dir = o.Folder
 	p.cmd.Env = append(append(os.Environ(), "XEBEC_DATA_DIR=none"), o.Env...) // flags and Env can override it
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
+	p.cmd.WaitDelay = outputWithin
 	// A process group of its own, so that a terminal's Ctrl-C reaches only this program, which then stops the server.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := machine.OnCores(o.Cores, p.cmd.Start); err != nil {

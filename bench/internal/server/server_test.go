@@ -7,7 +7,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,6 +53,33 @@ func TestStartWaitsAndStopCleansUp(t *testing.T) {
 		t.Errorf("the server wrote nothing, but its last words are %q", p.LastWords())
 	}
 	p.Stop() // once more is harmless
+}
+
+// A child that outlives the server has its output, too. Stop does not wait for the child.
+func TestStopDoesNotWaitForWhatTheServerLeavesBehind(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "child")
+	ready := func() error {
+		if text, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(text), "\n") {
+			return never()
+		}
+		return nil
+	}
+	p, _, err := launch(t, t.Context(), ready, `sleep 600 & echo $! >`+file+`; wait`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Stop()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
+		t.Errorf("the child has ended, so nothing was tested: %v", err)
+	}
 }
 
 func TestAServerThatEndsIsReportedWithItsLastWords(t *testing.T) {
