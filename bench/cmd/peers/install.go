@@ -20,6 +20,10 @@ import (
 // installWithin is enough for the half of a gigabyte that the largest server takes.
 const installWithin = 20 * time.Minute
 
+// copies makes uv copy files into environments. With links, as it makes by default, the servers would share the pages of their libraries, and each
+// would seem to have less memory resident than it has alone.
+const copies = "UV_LINK_MODE=copy"
+
 // notTried are servers that were left out on purpose.
 var notTried = []Failure{
 	{Peer: "TorchServe", Why: "its workers import torch, whose package for Linux is the one for CUDA, with several gigabytes of libraries"},
@@ -75,6 +79,7 @@ func installPeer(ctx context.Context, cfg config, p *Peer) error {
 	}
 	args := []string{"-r", requirements}
 	hash := sha256.New()
+	hash.Write([]byte(copies))
 	hash.Write(text)
 	for _, l := range p.Local {
 		from := filepath.Join(cfg.root, l)
@@ -102,6 +107,7 @@ func installPeer(ctx context.Context, cfg config, p *Peer) error {
 	}
 	for _, step := range steps {
 		cmd := exec.CommandContext(ctx, step[0], step[1:]...)
+		cmd.Env = append(os.Environ(), copies)
 		var output server.Tail
 		cmd.Stdout, cmd.Stderr = &output, &output
 		if err := cmd.Run(); err != nil {

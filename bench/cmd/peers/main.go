@@ -50,8 +50,8 @@ func run(ctx context.Context) error {
 	only := flag.String("only", "", "regular `expression`: servers to measure beside Xebec")
 	loads := flag.String("loads", "", "regular `expression`: loads to measure")
 	flag.IntVar(&cfg.rounds, "rounds", 5, "rounds; in each every server has every load once")
-	flag.DurationVar(&cfg.warmup, "warmup", 400*time.Millisecond, "before each run, not measured")
-	flag.DurationVar(&cfg.duration, "duration", 1500*time.Millisecond, "of each run")
+	flag.DurationVar(&cfg.warmup, "warmup", 300*time.Millisecond, "before each run, not measured")
+	flag.DurationVar(&cfg.duration, "duration", 1300*time.Millisecond, "of each run")
 	flag.DurationVar(&cfg.slo, "slo", 50*time.Millisecond, "objective of the open loops")
 	flag.DurationVar(&cfg.within, "within", 4*time.Minute, "how long a server may take to start")
 	flag.BoolVar(&cfg.quick, "quick", false, "a smoke test: one round of short runs")
@@ -96,10 +96,28 @@ func run(ctx context.Context) error {
 		Taken: results.Now(), Quick: cfg.quick, Rounds: cfg.rounds, WarmupSeconds: cfg.warmup.Seconds(), DurationSeconds: cfg.duration.Seconds(),
 		ObjectiveMillis: float64(cfg.slo.Milliseconds()), Peers: all, NotTried: notTried,
 	}
+	runner.Logf("==> about %.0f minutes on a quiet machine", expected(cfg, all).Minutes())
 	began := time.Now()
 	failed := measureAll(ctx, cfg, data, report)
 	report.TookSeconds = time.Since(began).Round(time.Second).Seconds()
 	return errors.Join(failed, runner.Publish(cfg.out, "peers", report))
+}
+
+// expected is about how long the measurements take: their runs, and the starts of the servers.
+func expected(cfg config, peers []*Peer) time.Duration {
+	const perStart, perRun = 5 * time.Second, 350 * time.Millisecond // perRun: beside warm-up and duration
+	var sum time.Duration
+	for _, p := range peers {
+		models := map[string]bool{}
+		for _, l := range loads {
+			if p.Missing == "" && cfg.loads.MatchString(l.Name()) && (!l.GRPC || p.GRPC) {
+				models[l.Model] = true
+				sum += time.Duration(cfg.rounds) * (cfg.warmup + cfg.duration + perRun)
+			}
+		}
+		sum += time.Duration(len(models)) * perStart
+	}
+	return sum
 }
 
 // measureAll measures one model after the other, so that each server has one.

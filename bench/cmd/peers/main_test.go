@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -217,5 +218,22 @@ func TestReport(t *testing.T) {
 func TestGoodput(t *testing.T) {
 	if got := (Sample{InTime: 0.25}).GoodputRPS(Load{Rate: 400}); got != 100 {
 		t.Errorf("got %v", got)
+	}
+}
+
+// The whole comparison is meant to take less than 25 minutes.
+func TestExpected(t *testing.T) {
+	all, err := readPeers(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config{rounds: 5, warmup: 300 * time.Millisecond, duration: 1300 * time.Millisecond, loads: regexp.MustCompile("")}
+	whole := expected(cfg, all)
+	if whole < 15*time.Minute || whole > 25*time.Minute {
+		t.Errorf("%v", whole)
+	}
+	cfg.loads = regexp.MustCompile("gRPC")
+	if part := expected(cfg, all); part <= 0 || part > whole/4 {
+		t.Errorf("%v for gRPC alone, of %v", part, whole)
 	}
 }
