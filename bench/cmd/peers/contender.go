@@ -29,6 +29,8 @@ import (
 const (
 	// killAfter is how long processes that the server left behind may take to end by themselves.
 	killAfter = 5 * time.Second
+	// A server is idle when it has used less than idleShare of a core for idleFor. It is waited for up to settleWithin.
+	idleFor, idleShare, settleWithin = 100 * time.Millisecond, 0.2, 5 * time.Second
 	// maxMetricsBytes bounds a page of metrics.
 	maxMetricsBytes = 16 << 20
 )
@@ -215,6 +217,23 @@ func (c *contender) processes() (processes.Set, error) {
 		err = fmt.Errorf("%s has ended%s", c.peer.Name, c.process.LastWords())
 	}
 	return set, err
+}
+
+// settle waits until the server has finished what a run has left in it, or for a while. A server that was stopped in the middle of it would find
+// later that a batch took minutes, and might learn from that.
+func (c *contender) settle(ctx context.Context, set processes.Set) error {
+	giveUp := time.Now().Add(settleWithin)
+	for before := set.CPU(); time.Now().Before(giveUp); {
+		if err := runner.Sleep(ctx, idleFor); err != nil {
+			return err
+		}
+		now := set.CPU()
+		if now-before < time.Duration(idleShare*float64(idleFor)) {
+			return nil
+		}
+		before = now
+	}
+	return nil
 }
 
 // freeze stops all processes of the server; thaw lets them go on.

@@ -45,15 +45,17 @@ var loads = []Load{
 
 // Name is for -loads and for the report.
 func (l Load) Name() string {
+	name := l.Model
+	if l.GRPC {
+		name += ", gRPC"
+	}
 	switch {
 	case l.Rate > 0:
-		return fmt.Sprintf("%s, open, %g/s", l.Model, l.Rate)
-	case l.GRPC:
-		return fmt.Sprintf("%s, gRPC, %d clients", l.Model, l.Clients)
+		return fmt.Sprintf("%s, open, %g/s", name, l.Rate)
 	case l.Clients == 1:
-		return l.Model + ", 1 client"
+		return name + ", 1 client"
 	}
-	return fmt.Sprintf("%s, %d clients", l.Model, l.Clients)
+	return fmt.Sprintf("%s, %d clients", name, l.Clients)
 }
 
 // Sample is one run. Only right outputs count: status 200 with the model's output.
@@ -113,7 +115,7 @@ func (c *contender) measure(ctx context.Context, cfg config, l Load, q Queries, 
 	if memory, err := set.Memory(); err == nil {
 		s.MemoryMiB = float64(memory) / (1 << 20)
 	}
-	if err := c.freeze(); err != nil && ctx.Err() == nil {
+	if err := errors.Join(c.settle(ctx, set), c.freeze()); err != nil && ctx.Err() == nil {
 		s.Failed, s.Why = s.Failed+1, strings.TrimPrefix(s.Why+"; "+err.Error(), "; ")
 	}
 	return s, ctx.Err()

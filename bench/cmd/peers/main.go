@@ -105,7 +105,7 @@ func run(ctx context.Context) error {
 
 // expected is about how long the measurements take: their runs, and the starts of the servers.
 func expected(cfg config, peers []*Peer) time.Duration {
-	const perStart, perRun = 5 * time.Second, 350 * time.Millisecond // perRun: beside warm-up and duration
+	const perStart, perRun = 5 * time.Second, 450 * time.Millisecond // perRun: beside warm-up and duration
 	var sum time.Duration
 	for _, p := range peers {
 		models := map[string]bool{}
