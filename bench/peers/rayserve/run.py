@@ -14,7 +14,6 @@ if __name__ == "__main__":
         include_dashboard=False,
         object_store_memory=256 << 20,
         log_to_driver=False,
-        _node_ip_address="127.0.0.1",
         _temp_dir=os.path.join(os.getcwd(), "r"),
     )
     serve.start(
