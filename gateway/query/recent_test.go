@@ -37,10 +37,10 @@ func TestRecent(t *testing.T) {
 	}
 	got := r.Stop()
 	if len(got) != 2 || string(got[0][0].Data) != "one" || string(got[1][0].Data) != "two" || m.Recent.Load() != nil {
-		t.Errorf("collected %q, expected one and two, and the collection to have ended", got)
+		t.Errorf("collected %v, expected one and two, and the collection to have ended", got)
 	}
 	if again := r.Stop(); again != nil {
-		t.Errorf("stopped again: %q", again)
+		t.Errorf("stopped again: %v", again)
 	}
 
 	r = Collect(m)
