@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"bytes"
-	"math"
 	"strconv"
 	"time"
 
@@ -131,6 +130,9 @@ func (o *Options) member(which option, name string, r *tensorjson.Reader) error 
 	})
 }
 
+// maxShown is how much of a value a message shows.
+const maxShown = 63
+
 // Text takes a text, if its name is an option. Numbers may be texts.
 func (o *Options) Text(name, v []byte) (taken bool, err error) {
 	which, known := o.find(name)
@@ -146,7 +148,7 @@ func (o *Options) Text(name, v []byte) (taken bool, err error) {
 	}
 	f, err := strconv.ParseFloat(string(v), 64)
 	if err != nil {
-		f = math.NaN()
+		return true, api.Errorf(api.InvalidArgument, "%s: %q: expected a number", known, v[:min(len(v), maxShown)])
 	}
 	return true, o.number(which, known, f)
 }

@@ -111,7 +111,7 @@ func TestOptionsInOtherForms(t *testing.T) {
 	if string(o.context) != "ann" || string(o.salt) != "7" || o.slo != 20*time.Millisecond || o.minConfidence != 0.5 {
 		t.Errorf("read %+v", o)
 	}
-	if taken, err := o.Text([]byte("ttl_ms"), []byte("soon")); !taken || err == nil {
+	if taken, err := o.Text([]byte("ttl_ms"), []byte("soon")); !taken || err == nil || err.Error() != `ttl_ms: "soon": expected a number` {
 		t.Errorf("a text for ttl_ms: taken %v, %v", taken, err)
 	}
 	if taken, _ := o.Text([]byte("temperature"), []byte("1")); taken {

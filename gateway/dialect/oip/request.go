@@ -124,7 +124,9 @@ func (q *Request) envelope() error {
 		case "id":
 			err = once(r, &q.members, hasID, "id")
 			if err == nil && !r.Null() {
+				r.Push("id")
 				q.ID, err = r.String()
+				r.Pop()
 			}
 		case "parameters":
 			if err = once(r, &q.members, hasRequestParameters, "parameters"); err == nil {

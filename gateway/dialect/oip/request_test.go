@@ -302,7 +302,7 @@ func TestParseErrors(t *testing.T) {
 		{fixed, `{"inputs":{}}`, nil, `inputs: expected an array, found an object`, 400},
 		{fixed, `{"inputs":[1]}`, nil, `inputs[0]: expected an object, found 1`, 400},
 		{fixed, `{"inputs":[],"inputs":[]}`, nil, `body: the member "inputs" is there twice`, 400},
-		{fixed, `{"id":7}`, nil, `body: expected a string, found 7`, 400},
+		{fixed, `{"id":7}`, nil, `id: expected a string, found 7`, 400},
 		{fixed, `{"parameters":{"timeout":-1}}`, nil, `parameters.timeout: expected microseconds, 0 or more, found -1`, 400},
 		{fixed, `{"parameters":{"binary_data_output":1}}`, nil, `parameters.binary_data_output: expected true or false, found 1`, 400},
 		{fixed, `{"outputs":[{"name":"z"}]}`, nil, `outputs[0].name: the model has no output "z": expected "label", "p", "text"`, 400},

@@ -63,8 +63,6 @@ func (q *Request) Parse(body []byte, function bool, inputs []api.TensorSpec, sin
 		return err
 	}
 	switch {
-	case q.has&hasInstances != 0 && q.has&hasInputs != 0:
-		return r.Errorf(`expected one of "instances" (rows) and "inputs" (columns), found both`)
 	case q.has&(hasInstances|hasInputs) == 0:
 		return r.Errorf(`expected a member "instances" (rows) or "inputs" (columns)`)
 	case len(q.rows) == 0:
@@ -86,7 +84,9 @@ func (q *Request) once(bit members, name string) error {
 	if q.has&bit != 0 {
 		return q.r.Errorf("the member %q is there twice", name)
 	}
-	q.has |= bit
+	if q.has |= bit; q.has&hasInstances != 0 && q.has&hasInputs != 0 {
+		return q.r.Errorf(`expected one of "instances" (rows) and "inputs" (columns), found both`)
+	}
 	return nil
 }
 

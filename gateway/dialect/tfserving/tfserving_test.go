@@ -136,6 +136,8 @@ func TestErrors(t *testing.T) {
 		{"vector:fly", `{}`, 404, "expected :predict, :classify or :regress"},
 		{"vector:predict", `{}`, 400, `expected a member "instances" (rows) or "inputs" (columns)`},
 		{"vector:predict", `{"instances":[[1,2]],"inputs":[1,2]}`, 400, "found both"},
+		{"vector:predict", `{"instances":[[1,2]],"inputs":[[1,2]]}`, 400, "found both"},
+		{"vector:predict", `{"inputs":[[1,2]],"instances":[[1,2]]}`, 400, "found both"},
 		{"vector:predict", `{"instances":[[1,2]],"instances":[[1,2]]}`, 400, `the member "instances" is there twice`},
 		{"vector:predict", `{"instances":[]}`, 400, "expected one query or more"},
 		{"vector:predict", `{"inputs":[]}`, 400, "expected 2"},
