@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,12 +54,12 @@ func (r *raisingRuntime) replicas() []uint64 {
 	return slices.Clone(r.raised)
 }
 
-// newQuietHarness returns a harness whose launches are quiet while *quiet is set.
-func newQuietHarness(t *testing.T, quiet *bool) (*harness, *raisingRuntime) {
+// newQuietHarness returns a harness whose launches are quiet while quiet is set.
+func newQuietHarness(t *testing.T, quiet *atomic.Bool) (*harness, *raisingRuntime) {
 	r := &raisingRuntime{}
 	h := newHarness(t, func(c *Config) {
 		c.Runtime = r
-		c.Quiet = func() bool { return *quiet }
+		c.Quiet = quiet.Load
 		c.ReadyWithin = time.Minute
 	})
 	h.runtime = &r.fakeRuntime
@@ -66,14 +67,15 @@ func newQuietHarness(t *testing.T, quiet *bool) (*harness, *raisingRuntime) {
 }
 
 // want says that the replicas are to answer.
-func (h *harness) want(quiet *bool) {
-	*quiet = false
+func (h *harness) want(quiet *atomic.Bool) {
+	quiet.Store(false)
 	h.set.Raise()
 }
 
 func TestQuietUntilReadyAndWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		quiet := true
+		var quiet atomic.Bool
+		quiet.Store(true)
 		h, r := newQuietHarness(t, &quiet)
 		h.count(1)
 		if st := h.wantState(Running); !st.Quiet || !h.runtime.last().launch.Quiet || len(r.replicas()) != 0 {
@@ -84,7 +86,7 @@ func TestQuietUntilReadyAndWanted(t *testing.T) {
 		if st := h.wantState(Ready); !st.Quiet || len(r.replicas()) != 0 {
 			t.Errorf("status %+v, raised %v: expected a quiet replica until it is wanted", st, r.replicas())
 		}
-		quiet = false
+		quiet.Store(false)
 		r.slow = make(chan struct{})
 		wait, waited := h.set.Raise(), make(chan struct{})
 		go func() { wait(t.Context()); close(waited) }()
@@ -121,7 +123,8 @@ func TestQuietUntilReadyAndWanted(t *testing.T) {
 // A replica that is wanted before it is ready stays quiet until it is ready.
 func TestQuietAndWantedEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		quiet := true
+		var quiet atomic.Bool
+		quiet.Store(true)
 		h, r := newQuietHarness(t, &quiet)
 		h.count(1)
 		h.want(&quiet)
@@ -141,7 +144,8 @@ func TestQuietAndWantedEarly(t *testing.T) {
 // A replica that nobody wants is raised when its quiet time is over.
 func TestQuietAndNeverWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		quiet := true
+		var quiet atomic.Bool
+		quiet.Store(true)
 		h, r := newQuietHarness(t, &quiet)
 		h.count(1)
 		h.set.MarkReady(1)
@@ -164,7 +168,8 @@ func TestQuietForABoundedTime(t *testing.T)  { testQuietFor(t, time.Hour, maxQui
 func testQuietFor(t *testing.T, within, quietly time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		quiet := true
+		var quiet atomic.Bool
+		quiet.Store(true)
 		h, r := newQuietHarness(t, &quiet)
 		h.set.SetReadyWithin(within)
 		h.count(1)
@@ -189,7 +194,8 @@ func testQuietFor(t *testing.T, within, quietly time.Duration) {
 
 func TestNotRaised(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		quiet := true
+		var quiet atomic.Bool
+		quiet.Store(true)
 		h, r := newQuietHarness(t, &quiet)
 		r.cannot = errors.New("operation not permitted")
 		h.count(1)
@@ -207,7 +213,7 @@ func TestNotRaised(t *testing.T) {
 		if len(lines) != 1 || !strings.Contains(lines[0].Text, "stays at the lowest CPU priority") {
 			t.Errorf("log %+v", lines)
 		}
-		quiet = true
+		quiet.Store(true)
 		h.runtime.last().end(Exit{Code: 1})
 		pass(time.Second)
 		if st := h.wantState(Running); st.Quiet || h.runtime.last().launch.Quiet {
@@ -220,7 +226,8 @@ func TestNotRaised(t *testing.T) {
 // A replica that crashes while it is quiet or being raised is handled like any other crash.
 func TestQuietAndGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		quiet := true
+		var quiet atomic.Bool
+		quiet.Store(true)
 		h, r := newQuietHarness(t, &quiet)
 		h.count(1)
 		h.runtime.last().end(Exit{Code: 1})
@@ -238,7 +245,7 @@ func TestQuietAndGone(t *testing.T) {
 		if st := h.wantState(Ready); !st.Quiet {
 			t.Errorf("status %+v: it is still being raised", st)
 		}
-		quiet = true
+		quiet.Store(true)
 		h.runtime.last().end(Exit{Code: 1})
 		synctest.Wait()
 		if st := h.wantState(BackingOff); st.Quiet {
