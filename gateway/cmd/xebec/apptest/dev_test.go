@@ -183,13 +183,14 @@ func TestDev(t *testing.T) {
 	}
 	d.says("asked\n")
 
-	meanOf(t, dir, "breakpoint()\n    return batch.mean(axis=1) + 1")
+	meanOf(t, dir, "breakpoint()\n    import signal; print(signal.getsignal(signal.SIGINT).__qualname__)\n    return batch.mean(axis=1) + 1")
 	d.says(`model.py has changed\n(.*\n)*.*mean is ready after `)
 	answer := requested(t, url, `{"input": [1, 2, 6]}`)
 	d.says(`\(Pdb\) `)
 	fmt.Fprintln(d.stdin, "p batch.shape")
 	d.says(`\(1, 3\)\n\(Pdb\) `)
 	fmt.Fprintln(d.stdin, "c")
+	d.says(`Worker._on_signal\n`) // Ctrl-C is not the debugger's afterwards
 	if got := answer(); !strings.Contains(got, `"output":4`) {
 		t.Errorf("after the breakpoint: %s", got)
 	}

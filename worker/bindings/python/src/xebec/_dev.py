@@ -58,8 +58,18 @@ def main() -> None:
     argv = host.serve()
     if argv:
         sys.excepthook = show_uncaught
+        sys.breakpointhook = stop
         _model.watcher = show
         _zygote.run(argv)
+
+
+def stop(*args: Any, **kwargs: Any) -> Any:
+    """breakpoint(). The debugger does not take Ctrl-C over when its user goes on, as it would: Ctrl-C ends the program above."""
+    if os.environ.get("PYTHONBREAKPOINT"):
+        return sys.__breakpointhook__(*args, **kwargs)
+    import pdb
+
+    return pdb.Pdb(nosigint=True).set_trace(sys._getframe(1))
 
 
 def imports_of(directory: str, script: str) -> list[str]:
