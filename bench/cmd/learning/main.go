@@ -8,9 +8,11 @@
 //	learning -only 7,8,9,10,cache
 //	learning -quick
 //	learning -orders
+//	learning -lsh
 //
 // With -orders nothing is started: 20 orders of data sets, and of streams in which models fail, are played to the policies' own code in this
-// process, beside the paper's algorithms, and with a sweep of the parameters.
+// process, beside the paper's algorithms, and with a sweep of the parameters. With -lsh nothing is started either: the data sets are played
+// through a cache with approximate keys.
 //
 // Progress goes to stderr, the results to bench/results/<date>-learning.json and .md, with an SVG for each figure. The exit status is 1 if an
 // answer differed from the model's. A claim of the paper that does not hold here is in the report and is not an error.
@@ -89,6 +91,7 @@ func run(ctx context.Context) error {
 	flag.BoolVar(&cfg.quick, "quick", false, "smoke test, whose numbers mean nothing: a tenth of everything")
 	only := flag.String("only", "", "parts to measure, separated by commas: figures by their numbers in the paper, and cache for its section 4.2; empty: all")
 	orders := flag.Bool("orders", false, "play many orders of data sets to the policies, in this process and without a gateway, instead of the figures")
+	lsh := flag.Bool("lsh", false, "play data sets through a prediction cache with approximate keys, in this process, instead of the figures")
 	date := flag.String("date", "", "the day in the names of the results, as 2006-01-02; empty: today")
 	if err := runner.ParseFlags(); err != nil {
 		return err
@@ -101,8 +104,16 @@ func run(ctx context.Context) error {
 		}
 		taken.When = day
 	}
+	if *orders && *lsh {
+		return errors.New("-orders and -lsh: expected one of them")
+	}
 	if *orders {
-		return runOrders(ctx, cfg, &Orders{Taken: taken, Quick: cfg.quick})
+		report := &Orders{Taken: taken, Quick: cfg.quick}
+		return runPlayed(ctx, cfg, "learning-orders", report, func() error { return measureOrders(ctx, cfg, report) })
+	}
+	if *lsh {
+		report := &LSH{Taken: taken, Quick: cfg.quick}
+		return runPlayed(ctx, cfg, "learning-lsh", report, func() error { return measureLSH(ctx, cfg, report) })
 	}
 	report := &Report{Taken: taken, Quick: cfg.quick}
 	chosen, err := parts.Choose(*only)
@@ -120,16 +131,16 @@ func run(ctx context.Context) error {
 	return errors.Join(failed, runner.Publish(cfg.out, "learning", report))
 }
 
-// runOrders needs the trainer's files, and neither a gateway nor workers.
-func runOrders(ctx context.Context, cfg config, report *Orders) error {
+// runPlayed needs the trainer's files, and neither a gateway nor workers.
+func runPlayed(ctx context.Context, cfg config, kind string, report results.Report, measure func() error) error {
 	if err := runner.Resolve(runner.BuildHint, &cfg.Python, &cfg.models); err != nil {
 		return err
 	}
 	if err := runner.Train(ctx, cfg.Python, filepath.Join(cfg.models, "learning", "train.py")); err != nil {
 		return err
 	}
-	if err := measureOrders(ctx, cfg, report); err != nil {
+	if err := measure(); err != nil {
 		return err
 	}
-	return runner.Publish(cfg.out, "learning-orders", report)
+	return runner.Publish(cfg.out, kind, report)
 }
