@@ -9,8 +9,8 @@ type WarmupSpec struct {
 	// evaluate the queries, Repeat times each (0 means 1). Replicas that start later are not warmed up.
 	Queries string `json:"queries,omitempty"`
 	Repeat  int    `json:"repeat,omitempty" field:"min=1"`
-	// Recent is for a version without Queries that loads while another one of the same signature serves: unless it is false,
-	// the version first evaluates a few queries that the other one answers meanwhile. nil means true.
+	// Recent is for a version without Queries that is to take over from one of the same signature that is awake: unless it is
+	// false, the version first evaluates a few queries that the other one answers while it loads. nil means true.
 	Recent *bool `json:"recent,omitempty"`
 }
 
@@ -54,7 +54,7 @@ const (
 	MaxTolerance    = 1e12 //xebec:limit `validate.tolerance`
 )
 
-// WarmsUpWithRecent reports whether a version is warmed up with queries that another version answers while it loads.
+// WarmsUpWithRecent reports whether a version may be warmed up with queries that the version before it answers while it loads. Streams are not.
 func (m *ModelSpec) WarmsUpWithRecent() bool {
 	return (m.Warmup == nil || m.Warmup.Queries == "" && (m.Warmup.Recent == nil || *m.Warmup.Recent)) && m.Validation == nil && !m.Stream
 }

@@ -141,7 +141,7 @@ func TestQuietAndWantedEarly(t *testing.T) {
 	})
 }
 
-// A replica that nobody wants is raised when its quiet time is over.
+// A replica whose owner never calls Raise keeps the low priority until its quiet time is over.
 func TestQuietAndNeverWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var quiet atomic.Bool
