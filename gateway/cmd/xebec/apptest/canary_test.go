@@ -22,14 +22,10 @@ import (
 )
 
 // isTried waits until the new process is tried, and returns its id.
-func (u *upgradable) isTried() (pid int) {
+func (u *upgradable) isTried() int {
 	u.t.Helper()
 	u.logs("serving a share of the connections")
-	_, rest, _ := strings.Cut(u.logText(), "a process is tried with a share of the connections")
-	if _, err := fmt.Sscanf(rest, "\t{\"process\": %d", &pid); err != nil {
-		u.t.Fatalf("the log does not name the process that is tried: %v", err)
-	}
-	return pid
+	return u.logsProcess("a process is tried with a share of the connections", 1)
 }
 
 // showsRoles checks what both processes say of the trial: the canary on connections that it has got, the old process on the others and on
@@ -223,10 +219,7 @@ func TestCanaryDies(t *testing.T) {
 		u.await("the second canary", func(context.Context) (bool, string) {
 			return strings.Count(u.logText(), "serving a share of the connections") == 2, ""
 		})
-		_, rest, _ := strings.Cut(u.logText()[strings.LastIndex(u.logText(), "started a process that is to take over"):], "\t")
-		if _, err := fmt.Sscanf(rest, "{\"process\": %d", &u.pid); err != nil {
-			t.Fatal(err)
-		}
+		u.pid = u.logsProcess("started a process that is to take over", 2)
 		u.ended = true
 		_ = syscall.Kill(u.cmd.Process.Pid, syscall.SIGKILL)
 		<-u.exited

@@ -111,6 +111,23 @@ func (u *upgradable) logs(line string) {
 	u.await("the log to say "+line, func(context.Context) (bool, string) { return strings.Contains(u.logText(), line), tail(u.logText(), 5) })
 }
 
+// logsProcess waits until the log has had a line n times, and returns the id of the process that the n-th of them names. A gateway and the one that
+// takes over write the same log, so a line of the one says nothing about what the other has written.
+func (u *upgradable) logsProcess(line string, n int) (pid int) {
+	u.t.Helper()
+	names := regexp.MustCompile(regexp.QuoteMeta(line) + `\t\{"process": (\d+)[,}]`)
+	u.await(fmt.Sprintf("the log to say %q and name a process, time %d", line, n), func(context.Context) (bool, string) {
+		found := names.FindAllStringSubmatch(u.logText(), n)
+		if len(found) < n {
+			return false, tail(u.logText(), 5)
+		}
+		var err error
+		pid, err = strconv.Atoi(found[n-1][1])
+		return err == nil, found[n-1][0]
+	})
+	return pid
+}
+
 // loop is an open loop: requests are sent at their times, whatever became of those before.
 type loop struct {
 	stop   chan struct{}

@@ -56,13 +56,9 @@ func takeOverUntil(socket, step string) error {
 }
 
 // started is the process that the first upgrade has started.
-func (u *upgradable) started() (pid int) {
+func (u *upgradable) started() int {
 	u.t.Helper()
-	_, rest, _ := strings.Cut(u.logText(), "started a process that is to take over")
-	if _, err := fmt.Sscanf(rest, "\t{\"process\": %d}", &pid); err != nil {
-		u.t.Fatalf("the log does not name the new process: %v", err)
-	}
-	return pid
+	return u.logsProcess("started a process that is to take over", 1)
 }
 
 // goesOn checks that the gateway serves, learns, and takes changes.
