@@ -22,6 +22,9 @@ type LearnedState struct {
 	Candidates []string `json:"candidates"`
 	// All says that States has every context. When they are imported, other contexts begin again.
 	All bool `json:"all"`
+	// Value is what a policy keeps beside numbers for its candidates, such as linucb and stacking. It belongs to the global state, and is missing
+	// where that is. Only the policy understands it; it is checked when it is imported.
+	Value []byte `json:"value,omitempty"`
 	// States are ordered by context.
 	States []LearnedContext `json:"states"`
 }

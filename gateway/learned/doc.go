@@ -99,5 +99,5 @@
 //
 // function.go is called by queries, table.go by declarations and metrics. ledger.go and layout.go are the arithmetic,
 // shard.go and arena.go the memory, and states.go joins them. writer.go, reader.go and values.go call the store. report.go
-// describes states for users, edit.go exports and replaces them.
+// describes states for users; edit.go and edit_value.go export and replace them.
 package learned

@@ -18,8 +18,7 @@ import (
 type Saved struct {
 	Context string
 	// Rows has a row of the policy's numbers for each candidate. In an Edit, nil means what the state begins with: for the global state that
-	// nothing is known, for a context what is known globally.
-	// Where the global state is reset, so is the policy's value.
+	// nothing is known, for a context what is known globally. Where the global state is reset, so is the policy's value.
 	Rows [][]float64
 }
 
@@ -40,11 +39,16 @@ type Export struct {
 	Slots      int
 	// States are ordered by context, so the global state comes first.
 	States []Saved
+	// Value belongs to the global state: what the policy keeps beside the numbers, with the names of the candidates. It is nil for a policy that
+	// is no [selection.Valuer], and in an export without the global state.
+	Value []byte
 }
 
 // Edit replaces states.
 type Edit struct {
 	States []Saved
+	// Value goes with a global state that has rows: see [Export]. It is checked.
+	Value []byte
 	// Others means that the states of all other contexts, in memory and in the store, become what they begin with.
 	Others bool
 }
@@ -54,8 +58,8 @@ var (
 	ErrNoFunction = errors.New("the function is not declared, or its policy does not learn")
 	ErrNoContext  = errors.New("nothing was learned about the context alone: it follows the function as a whole")
 	ErrTooMany    = errors.New("there are too many contexts")
-	// ErrHasValue: see [selection.Valuer].
-	ErrHasValue = errors.New("keeps a value of its own beside the states of its candidates, which is neither exported nor imported; it can be reset")
+	// ErrElsewhere: a value that cannot be merged is changed only where the lease is.
+	ErrElsewhere = errors.New("another gateway on the store has the lease on what the policy keeps beside its numbers: ask that one, or try again within seconds after it has ended")
 	// ErrNotFitting is wrapped by the error of an Edit whose states do not fit the function's policy or candidates.
 	ErrNotFitting = errors.New("does not fit")
 	// ErrNotWritten says that the store could not be asked. Some of the states may have changed.
@@ -131,18 +135,13 @@ func (t *Table) editable(function string) (*Function, error) {
 	return f, nil
 }
 
-// withoutValue returns an error if the policy has a value, without which its numbers are not what was learned.
-func (f *Function) withoutValue() error {
-	if _, ok := f.policy.(selection.Valuer); ok {
-		return fmt.Errorf("the policy %s %w", f.policy.Name(), ErrHasValue)
-	}
-	return nil
-}
-
-// settle writes and reads everything that is pending, so that the store has what memory has.
-func (t *Table) settle() error {
+// settle writes and reads everything that is pending, so that the store has what memory has. Of the values only the function's own is synchronised.
+func (t *Table) settle(f *Function) error {
 	if t.store == nil {
 		return nil
+	}
+	if err := t.settleValue(f); err != nil {
+		return err
 	}
 	w := &t.writer
 	t.takeNotes()
@@ -164,20 +163,20 @@ func (t *Table) settle() error {
 }
 
 func (t *Table) export(ctx context.Context, function string, which Which) (*Export, error) {
-	if err := t.settle(); err != nil {
-		return nil, err
-	}
 	f, err := t.editable(function)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.withoutValue(); err != nil {
+	if err := t.settle(f); err != nil {
 		return nil, err
 	}
 	l := f.states.layout
 	out := &Export{Policy: f.policy.Name(), Candidates: slices.Clone(l.refs), Slots: l.slots}
 	if which.Context == "" || which.All {
 		out.States = append(out.States, Saved{Rows: savedRows(l.state(f.states.globalValue()))})
+		if out.Value, err = f.states.savedValue(); err != nil {
+			return nil, err
+		}
 	}
 	switch {
 	case which.All:
@@ -337,11 +336,11 @@ func (t *Table) replace(ctx context.Context, function string, e Edit) (int, erro
 	if err := f.fits(e); err != nil {
 		return 0, err
 	}
-	if err := t.settle(); err != nil {
+	if err := t.settle(f); err != nil {
 		return 0, err
 	}
-	if slices.ContainsFunc(e.States, func(s Saved) bool { return s.Context == "" && s.Rows == nil }) {
-		if err := f.states.resetValue(); err != nil {
+	if slices.ContainsFunc(e.States, func(s Saved) bool { return s.Context == "" }) {
+		if err := t.replaceValue(f, e.Value); err != nil {
 			return 0, err
 		}
 	}
@@ -387,10 +386,8 @@ func (t *Table) replace(ctx context.Context, function string, e Edit) (int, erro
 
 // fits checks the states of an edit.
 func (f *Function) fits(e Edit) error {
-	if slices.ContainsFunc(e.States, func(s Saved) bool { return s.Rows != nil }) {
-		if err := f.withoutValue(); err != nil {
-			return err
-		}
+	if err := f.fitsValue(e); err != nil {
+		return err
 	}
 	l := f.states.layout
 	seen := map[string]bool{}

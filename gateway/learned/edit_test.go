@@ -169,13 +169,6 @@ func TestEditsThatDoNotFit(t *testing.T) {
 	if _, err := table.replace(context.Background(), "g", Edit{}); !errors.Is(err, ErrNoFunction) {
 		t.Errorf("an unknown function: %v", err)
 	}
-	table.Declare("valued", journal{}, []string{"a"})
-	if _, err := table.export(context.Background(), "valued", Which{}); !errors.Is(err, ErrHasValue) {
-		t.Errorf("a policy with a value of its own: %v", err)
-	}
-	if err := table.Fits("valued", Edit{States: []Saved{{Rows: [][]float64{row}}}}); !errors.Is(err, ErrHasValue) {
-		t.Errorf("an import for a policy with a value of its own: %v", err)
-	}
 	table.Declare("fixed", tally{silent: true}, []string{"a"})
 	if _, err := table.export(context.Background(), "fixed", Which{}); !errors.Is(err, ErrNoFunction) {
 		t.Errorf("a policy that does not learn: %v", err)

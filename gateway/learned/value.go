@@ -139,26 +139,35 @@ func (v *value) encode() ([]byte, error) {
 	return b, err
 }
 
+// envelope splits an encoded value into the names of its candidates and the policy's encoding.
+func envelope(data []byte) (refs []string, encoded []byte, err error) {
+	count, n := binary.Uvarint(data)
+	if n <= 0 || count > selection.MaxCandidates {
+		return nil, nil, errEnvelope
+	}
+	rest := data[n:]
+	refs = make([]string, count)
+	for i := range refs {
+		size, n := binary.Uvarint(rest)
+		if n <= 0 || size > uint64(len(rest)-n) {
+			return nil, nil, errEnvelope
+		}
+		refs[i], rest = string(rest[n:n+int(size)]), rest[n+int(size):]
+	}
+	return refs, rest, nil
+}
+
 // decode returns a value of the current candidates. Its data is not trusted.
 func (v *value) decode(data []byte) (selection.Value, error) {
 	if data == nil {
 		return v.policy.NewValue(len(v.refs)), nil
 	}
-	count, n := binary.Uvarint(data)
-	if n <= 0 || count > selection.MaxCandidates {
-		return nil, errEnvelope
-	}
-	rest := data[n:]
-	refs := make([]string, count)
-	for i := range refs {
-		size, n := binary.Uvarint(rest)
-		if n <= 0 || size > uint64(len(rest)-n) {
-			return nil, errEnvelope
-		}
-		refs[i], rest = string(rest[n:n+int(size)]), rest[n+int(size):]
+	refs, encoded, err := envelope(data)
+	if err != nil {
+		return nil, err
 	}
 	stored := v.policy.NewValue(len(refs))
-	if err := stored.UnmarshalBinary(rest); err != nil {
+	if err := stored.UnmarshalBinary(encoded); err != nil {
 		return nil, err
 	}
 	if slices.Equal(refs, v.refs) {
@@ -193,21 +202,5 @@ func (v *value) take(got state.Value) error {
 		v.now = theirs
 	}
 	v.base, v.revision = got.Data, got.Revision
-	return nil
-}
-
-// resetValue replaces a policy's value by one that knows nothing.
-func (st *states) resetValue() error {
-	v := st.value
-	if v == nil {
-		return nil
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if !v.learns {
-		return fmt.Errorf("%w about the value of policy %s: another gateway has the lease on it, and can reset it", ErrNotWritten, st.lineage.policy)
-	}
-	v.now, v.dirty = v.policy.NewValue(len(v.refs)), true
-	v.use()
 	return nil
 }

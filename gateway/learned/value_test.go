@@ -383,7 +383,7 @@ func TestResetValue(t *testing.T) {
 	b := openTable(t, openStore(t, server.URL()))
 	fb := b.Declare("f", journal{}, []string{"a", "b"})
 	until(t, "the other one follows", func() bool { return slices.Equal(counted(fb), []float64{4, 0}) })
-	if _, err := b.Replace(t.Context(), "f", Edit{States: []Saved{{}}}); !errors.Is(err, ErrNotWritten) {
+	if _, err := b.Replace(t.Context(), "f", Edit{States: []Saved{{}}}); !errors.Is(err, ErrElsewhere) {
 		t.Errorf("a gateway that follows resets the value: %v", err)
 	}
 	if _, err := a.Replace(t.Context(), "f", Edit{States: []Saved{{}}}); err != nil {

@@ -69,7 +69,7 @@ func (l *Learning) ExportLearned(ctx context.Context, function string, which api
 		return api.LearnedState{}, explain(function, which.Context, err)
 	}
 	out := api.LearnedState{
-		Version: api.LearnedStateVersion, Function: function, Policy: spec.Policy, Candidates: e.Candidates, All: which.All,
+		Version: api.LearnedStateVersion, Function: function, Policy: spec.Policy, Candidates: e.Candidates, All: which.All, Value: e.Value,
 		States: make([]api.LearnedContext, len(e.States)),
 	}
 	if e.Policy != spec.Policy.Name { // declared again meanwhile
@@ -118,7 +118,7 @@ func (l *Learning) ImportLearned(ctx context.Context, function string, s api.Lea
 
 // editOf checks what of a state does not depend on the policy. Rows are put in the order of the function's candidates.
 func editOf(spec *api.FunctionSpec, s *api.LearnedState) (learned.Edit, error) {
-	e := learned.Edit{Others: s.All}
+	e := learned.Edit{Others: s.All, Value: s.Value}
 	switch {
 	case s.Version != api.LearnedStateVersion:
 		return e, fmt.Errorf("version %d of the form: this gateway reads version %d", s.Version, api.LearnedStateVersion)
@@ -229,7 +229,7 @@ func explain(function, context string, err error) error {
 		return api.Errorf(api.InvalidArgument, "%w", err)
 	case errors.Is(err, learned.ErrNoContext):
 		return api.Errorf(api.NotFound, "function %s, context %q: %w", function, context, err)
-	case errors.Is(err, learned.ErrNoFunction), errors.Is(err, learned.ErrHasValue):
+	case errors.Is(err, learned.ErrNoFunction), errors.Is(err, learned.ErrElsewhere):
 		return api.Errorf(api.Conflict, "function %s: %w", function, err)
 	case errors.Is(err, learned.ErrTooMany):
 		return api.Errorf(api.Conflict, "function %s: %w: an export has at most %d states; export the global state or single contexts, or back up the store", function, err, maxExported)

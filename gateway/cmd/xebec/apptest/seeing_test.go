@@ -46,9 +46,15 @@ func TestLinUCBRoutesByInput(t *testing.T) {
 	if n := wrong(g); n > 0 {
 		t.Errorf("after a restart %d of 40 answers are wrong", n)
 	}
+	file := filepath.Join(newDir(t), "learned.json")
+	g.must("learn", "export", "f", "--file", file)
 	g.must("learn", "reset", "f", "--all")
 	if n := wrong(g); n == 0 {
 		t.Error("after a reset it routes as before")
+	}
+	g.must("learn", "import", "f", "-f", file)
+	if n := wrong(g); n > 0 {
+		t.Errorf("after an import of what it had learned %d of 40 answers are wrong", n)
 	}
 }
 
