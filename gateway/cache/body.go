@@ -92,6 +92,12 @@ func (c *cursor) writeValues(values []api.Value) {
 	for i := range values {
 		v := &values[i]
 		b := lengths(v)
+		if n := valueBytes + len(v.Data); len(v.Dims) == 0 && n <= len(c.part) { // most are small
+			copy(c.part, b[:])
+			copy(c.part[valueBytes:n], v.Data)
+			c.part = c.part[n:]
+			continue
+		}
 		c.write(b[:])
 		for _, dim := range v.Dims {
 			binary.LittleEndian.PutUint64(b[:], uint64(dim))

@@ -479,6 +479,39 @@ func TestOneBucket(t *testing.T) {
 	}
 }
 
+// TestChainEnds: entries for which the bucket had no reference left take the places of those that go, so that look-ups do not read them.
+func TestChainEnds(t *testing.T) {
+	c := small(t)
+	c.testRekey = func(k Key) Key { return Key{Hi: k.Hi & 0xffffffff, Lo: k.Lo} }
+	m := c.Model()
+	var leaders []*testWaiter
+	for i := range bucketRefs {
+		a := newTestWaiter()
+		if o := a.request(m, "", one(fmt.Sprint("pending ", i))); o != Lead {
+			t.Fatal(o)
+		}
+		leaders = append(leaders, a)
+	}
+	const chained = 2 * bucketRefs
+	for i := range chained {
+		put(t, m, fmt.Sprint(i), fmt.Sprint("out ", i))
+	}
+	c.check(t)
+	for _, a := range leaders {
+		a.Fail(api.Cancelled)
+		c.check(t)
+	}
+	for i := range chained {
+		if got, want := got(m, fmt.Sprint(i)), fmt.Sprint("out ", i); got != want {
+			t.Errorf("%d is %q, want %q", i, got, want)
+		}
+	}
+	m.Drop()
+	if st := c.Stats(); st.Entries != 0 || st.Pending != 0 {
+		t.Errorf("after the drop: %+v", st)
+	}
+}
+
 func TestShardsAndSizes(t *testing.T) {
 	for _, mebibytes := range []int64{1, 4, 32, 64, 256, 4096} {
 		c := New(mebibytes << 20)

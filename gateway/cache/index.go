@@ -7,7 +7,7 @@ const (
 	bucketRefs  = 15
 	bucketBytes = (bucketRefs + 1) * 4
 	// bucketLoad is how many entries a bucket has on average if every entry is as small as possible. Then 1 bucket of 20
-	// is full, and 1 entry of 100 is in a chain behind it.
+	// is full, and 1 entry of 100 is in a chain behind it. (If entries stayed in the chains, 1 of 27 would be: Erlang's loss formula.)
 	bucketLoad = 10
 )
 
@@ -44,9 +44,10 @@ func (x *index) place(hash uint64) (b *bucket, tag uint32) {
 // find returns the entry of this key and model, or nil.
 func (s *shard) find(k Key, model uint32) (uint32, *head) {
 	b, tag := s.place(hash(k, model))
+	tags := ^s.blockMask
 	for _, ref := range &b.refs {
 		i := ref & s.blockMask
-		if ref != tag|i || i == 0 {
+		if (ref^tag)&tags != 0 || i == 0 {
 			continue
 		}
 		if e := s.at(i); e.key == k && e.model == model {
@@ -64,42 +65,53 @@ func (s *shard) find(k Key, model uint32) (uint32, *head) {
 }
 
 // insert adds an entry that find does not find. It reports whether the entry had a ghost, whose place it then takes.
+//
+// No branch in the loop depends on the references: which of them are ghosts is random, and a mispredicted branch costs as much as the loop.
 func (s *shard) insert(i uint32, e *head) (returns bool) {
 	b, tag := s.place(hash(e.key, e.model))
-	empty, ghost := -1, -1
-	for j := range b.refs {
-		switch ref := b.refs[j]; {
-		case ref == 0:
-			empty = j
-		case ref == tag:
-			b.refs[j] = tag | i
-			return true
-		case ref&s.blockMask == 0 && (ghost < 0 || i>>(j%8)&1 != 0): // an arbitrary one: their ages are not known
-			ghost = j
-		}
+	var own, empty, ghosts uint // sets of references
+	for j, ref := range &b.refs {
+		own |= isZero(ref^tag) << j
+		empty |= isZero(ref) << j
+		ghosts |= isZero(ref&s.blockMask) << j
 	}
 	switch {
-	case empty >= 0:
-		b.refs[empty] = tag | i
-	case ghost >= 0:
-		b.refs[ghost] = tag | i
+	case own != 0 && tag != 0:
+		b.refs[bits.TrailingZeros(own)] = tag | i
+		return true
+	case empty != 0:
+		b.refs[bits.TrailingZeros(empty)] = tag | i
+	case ghosts != 0: // an arbitrary one: their ages are not known
+		if from := i % bucketRefs; ghosts>>from != 0 {
+			ghosts = ghosts >> from << from
+		}
+		b.refs[bits.TrailingZeros(ghosts)] = tag | i
 	default:
 		e.sameBucket, b.more = b.more, i
 	}
 	return false
 }
 
-// forget removes an entry from the index. It may leave a ghost. There is none of an entry in a chain, or without a tag.
+// isZero is 1 for 0, and 0 for everything else.
+func isZero(x uint32) uint { return uint((uint64(x) - 1) >> 63) }
+
+// forget removes an entry from the index. It may leave a ghost. There is none of an entry in a chain, or without a tag, or where an entry
+// in the chain can have the place: a look-up should read no entry but the one that it finds, and a chain is read until its entries are gone.
 func (s *shard) forget(i uint32, e *head, ghost bool) {
 	b, tag := s.place(hash(e.key, e.model))
 	for j := range b.refs {
-		if b.refs[j] == tag|i {
-			if !ghost {
-				tag = 0
-			}
-			b.refs[j] = tag
-			return
+		if b.refs[j] != tag|i {
+			continue
 		}
+		switch {
+		case b.more != 0:
+			b.refs[j] = s.unchain(b)
+		case ghost:
+			b.refs[j] = tag
+		default:
+			b.refs[j] = 0
+		}
+		return
 	}
 	at := &b.more
 	for *at != i {
@@ -108,12 +120,25 @@ func (s *shard) forget(i uint32, e *head, ghost bool) {
 	*at = e.sameBucket
 }
 
+// unchain takes the first entry out of the bucket's chain, and returns a reference to it.
+func (s *shard) unchain(b *bucket) (ref uint32) {
+	i := b.more
+	e := s.at(i)
+	b.more, e.sameBucket = e.sameBucket, 0
+	_, tag := s.place(hash(e.key, e.model))
+	return tag | i
+}
+
 // each calls f for every entry of bucket number n. f may forget it.
 func (s *shard) each(n int, f func(i uint32, e *head)) {
 	b := &s.buckets[n]
-	for _, ref := range b.refs {
+	for j := 0; j < bucketRefs; {
+		ref := b.refs[j]
 		if i := ref & s.blockMask; i != 0 {
 			f(i, s.at(i))
+		}
+		if b.refs[j] == ref || b.refs[j]&s.blockMask == 0 { // else the place has an entry of the chain now
+			j++
 		}
 	}
 	for i := b.more; i != 0; {

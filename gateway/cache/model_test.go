@@ -58,6 +58,13 @@ func (s *shard) check() error {
 			}
 			err = errors.Join(err, checkEntry(i, e))
 		})
+		if b := &s.buckets[bucket]; b.more != 0 {
+			for _, ref := range b.refs {
+				if ref&s.blockMask == 0 {
+					err = errors.Join(err, fmt.Errorf("bucket %d has a chain and a place without an entry", bucket))
+				}
+			}
+		}
 		if err != nil {
 			return err
 		}

@@ -95,13 +95,10 @@ func (s *shard) startFlight(k Key, m *Model, salt []byte, inputs []api.Value, n 
 	}
 	s.flights[f-1] = flight{entry: first, last: last, until: w.Until}
 
-	e := s.at(first)
-	next := e.next
-	*e = head{
-		next: next, key: k, model: m.serial, flight: f,
-		inputBytes: uint32(n), saltBytes: uint32(len(salt)), inputs: uint8(len(inputs)),
-	}
-	e.in = probation
+	e := s.at(first) // everything but next and the body is written
+	e.sameBucket, e.key, e.confidence, e.newer, e.older = 0, k, 0, 0, 0
+	e.inputBytes, e.outputBytes, e.saltBytes, e.model, e.flight = uint32(n), 0, uint32(len(salt)), m.serial, f
+	e.inputs, e.outputs, e.in, e.uses = uint8(len(inputs)), 0, probation, 0
 	if s.insert(first, e) {
 		e.in = protected
 	}
@@ -177,10 +174,15 @@ func (s *shard) evict() bool {
 	s.counts.evicted++
 	s.counts.entries--
 	s.remove(i, e, ghost)
-	if next := s.queues[probation].oldest; next != 0 { // the next victim's, as long as most inputs are seen once
-		e := s.at(next)
+	if next := s.queues[probation].oldest; next != 0 { // the next victim, as long as most inputs are seen once
+		e := s.at(next) // the last eviction has prefetched it
 		b, _ := s.place(hash(e.key, e.model))
 		Prefetch(b)
+		if e.newer != 0 {
+			after := s.at(e.newer)
+			Prefetch(after)
+			Prefetch(&after.body) // on the next line
+		}
 	}
 	return true
 }
