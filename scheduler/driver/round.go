@@ -95,11 +95,16 @@ func (l *Lane) work() {
 func (l *Lane) round(op func(now api.Nanos)) {
 	d := deliveryPool.Get().(*delivery)
 	for again := true; again; {
-		for i := 0; ; i++ {
-			l.takeIn(op, d)
+		now := api.Nanos(0)
+		for i := 1; ; i++ {
+			now = l.takeIn(now, op, d)
 			op = nil
+			if i < maxRounds && l.pending() {
+				continue // a replica may have answered already
+			}
+			l.publish()
 			l.mu.Unlock()
-			if i == maxRounds-1 || !l.pending() || !l.mu.TryLock() {
+			if i >= maxRounds || !l.pending() || !l.mu.TryLock() {
 				break
 			}
 		}
@@ -109,23 +114,38 @@ func (l *Lane) round(op func(now api.Nanos)) {
 	deliveryPool.Put(d)
 }
 
-// takeIn feeds the machine with all inputs and carries out what cannot wait. The lock is held.
-func (l *Lane) takeIn(op func(now api.Nanos), d *delivery) {
-	now := l.clock.Now()
-	l.takeReports()
-	l.takeItems(now)
+// takeIn feeds the machine with all inputs and carries out what cannot wait. The lock is held. now is the time of the last round of the same
+// goroutine, 0 for the first one; takeIn returns that of this one. Reports bring their times along, so that the clock is read only if there
+// is something else. Most inboxes are empty, so they are read before they are written, which costs more.
+func (l *Lane) takeIn(now api.Nanos, op func(now api.Nanos), d *delivery) api.Nanos {
+	if l.reports.Load() != nil {
+		now = max(now, l.takeReports())
+	}
+	due := l.due.Load() && l.due.Swap(false)
+	if arriving := l.intake.Load() != nil; arriving || op != nil || due || now == 0 {
+		now = l.clock.Now()
+		if arriving {
+			l.takeItems(now)
+		}
+	}
 	if op != nil {
 		op(now)
 	}
-	if nanos := l.turn.Swap(0); nanos != 0 {
-		l.machine.TurnGranted(now, nanos)
+	if l.turn.Load() != 0 {
+		l.machine.TurnGranted(now, l.turn.Swap(0))
 	}
-	if l.due.Swap(false) || l.wakeAt <= now {
+	if due || l.wakeAt <= now {
 		l.machine.Advance(now)
 	}
 	l.act(now, d)
+	return now
+}
 
-	l.held.Store(int64(l.machine.Held()))
+// publish makes known what the rounds have changed, before the lock is released.
+func (l *Lane) publish() {
+	if held := int64(l.machine.Held()); held != l.held.Load() {
+		l.held.Store(held)
+	}
 	if at := l.machine.NextWake(); at != l.wakeAt {
 		l.wakeAt = at
 		l.clock.watch(&l.sleeper, at)
@@ -133,9 +153,6 @@ func (l *Lane) takeIn(op func(now api.Nanos), d *delivery) {
 }
 
 func (l *Lane) takeItems(now api.Nanos) {
-	if l.intake.Load() == nil {
-		return
-	}
 	if l.held.Load() == 0 {
 		l.held.Store(1) // until the round is over: see Held
 	}
@@ -154,7 +171,8 @@ func (l *Lane) takeItems(now api.Nanos) {
 	}
 }
 
-func (l *Lane) takeReports() {
+// takeReports returns the time of the latest report.
+func (l *Lane) takeReports() (latest api.Nanos) {
 	var oldest *report
 	for r := l.reports.Swap(nil); r != nil; {
 		next := r.next
@@ -165,6 +183,7 @@ func (l *Lane) takeReports() {
 	for oldest != nil {
 		r := oldest
 		oldest = r.next
+		latest = max(latest, r.at)
 		switch {
 		case r.flows:
 			l.machine.FirstOutput(r.at, r.replica, r.result.ID, r.result.EvalNanos)
@@ -180,4 +199,5 @@ func (l *Lane) takeReports() {
 		*r = report{}
 		reportPool.Put(r)
 	}
+	return latest
 }
