@@ -58,8 +58,7 @@ func (m *member) lookUp() {
 	}
 	r.refs.Add(1)
 	if !m.askCache(handle) {
-		m.evaluated = true
-		r.refs.Add(-1) // never the last one
+		m.evaluated, m.holds = true, true
 	}
 }
 

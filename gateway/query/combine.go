@@ -145,20 +145,23 @@ func (q *Query) askMore(fn *Function) bool {
 	}
 	q.asked |= ask
 	q.arrived = 0
-	q.waiting.Store(1)
+	q.waits = 1
 	for rest := ask; rest != 0; rest &= rest - 1 {
 		i := rest.First()
 		model, queue := r.target(i)
 		m := q.ask(&q.second, model, queue, i)
 		m.Deadline, m.Expires = q.members[0].Deadline, q.members[0].Expires // those of the query, even if the model's state has changed since
 	}
+	q.waiting.Store(q.waits)
 	s.all = append(append(s.all[:0], q.members...), q.second...)
 	for _, m := range q.second {
 		m.lookUp()
 	}
 	for _, m := range q.second {
 		if m.evaluated {
-			r.refs.Add(1)
+			if !m.holds {
+				r.refs.Add(1)
+			}
 			m.submit()
 		}
 	}

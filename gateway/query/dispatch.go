@@ -13,7 +13,7 @@ func (r *Request) dispatch(cork *Cork) {
 		width = len(fn.Candidates) + len(fn.Shadows) + len(fn.Tees)
 	}
 	for candidate := range width {
-		batch := r.batch[:0]
+		batch, refs := r.batch[:0], int32(0)
 		var model *Model
 		for _, q := range r.queries {
 			if q.todo == len(q.members) || q.members[q.todo].candidate != candidate {
@@ -21,12 +21,17 @@ func (r *Request) dispatch(cork *Cork) {
 			}
 			if m := q.members[q.todo]; m.evaluated {
 				batch, model = append(batch, &m.Item), m.model
+				if !m.holds {
+					refs++
+				}
 			}
 			q.todo++
 		}
 		r.batch = batch
 		if len(batch) > 0 {
-			r.refs.Add(int32(len(batch)))
+			if refs > 0 {
+				r.refs.Add(refs)
+			}
 			model.Lane.SubmitAll(batch, cork)
 			model.wakeIfEmpty()
 		}

@@ -123,25 +123,34 @@ func (j *joins) put(q *Query) {
 	room := keeps.any() && j.reserve(q, keeps)
 	s := &j.slots[q.ID&uint64(len(j.slots)-1)]
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.fn != nil && (s.id-q.ID)&(1<<sequenceBits-1) < 1<<(sequenceBits-1) {
 		if room {
 			j.kept.Add(-keptSize(q, keeps))
 		}
+		s.mu.Unlock()
 		return // it was answered so late that a newer query has the slot
 	}
-	j.kept.Add(-s.inputBytes)
-	s.id, s.fn, s.used, s.inputBytes = q.ID, fn, false, 0
+	if s.inputBytes != 0 {
+		j.kept.Add(-s.inputBytes)
+		s.inputBytes = 0
+	}
+	s.id, s.fn, s.used = q.ID, fn, false
 	s.past = past{
 		asked: q.asked, arrived: q.arrived, agreed: q.agreed, given: q.Code == api.OK, contextBytes: len(r.context),
 		ruled: r.rules.ruled & q.asked &^ r.forced, other: r.rules.other & q.asked, outside: r.outside & q.asked,
 	}
-	clear(s.versions)
-	s.versions = append(s.versions[:0], r.versions...)
+	if len(s.versions)+len(r.versions) > 0 {
+		clear(s.versions)
+		s.versions = append(s.versions[:0], r.versions...)
+	}
 	if s.packed == nil || cap(s.packed) > 4*keptValueBytes {
 		s.packed = s.inline[:0] // large ones are rare
 	}
-	b := append(slices.Grow(s.packed[:0], len(r.context)+16*q.asked.Len()+8*s.ruled.Len()), r.context...)
+	b := s.packed[:0]
+	if n := len(r.context) + 16*q.asked.Len() + 8*s.ruled.Len(); n > cap(b) {
+		b = slices.Grow(b, n)
+	}
+	b = append(b, r.context...)
 	le := binary.LittleEndian
 	answer, size := uint64(0), 0
 	if q.arrived != 0 {
@@ -178,6 +187,17 @@ func (j *joins) put(q *Query) {
 		s.digest = q.digest()
 		j.lastWith(s.digest).Store(q.ID)
 	}
+	s.mu.Unlock()
+	j.prefetchAfter(q.ID)
+}
+
+// prefetchAfter prefetches the slot of the next query. It was last written a turn of the ring ago, and lies in no cache of the processor.
+func (j *joins) prefetchAfter(id uint64) {
+	s := &j.slots[(id+1)&uint64(len(j.slots)-1)]
+	cache.Prefetch(s)
+	cache.Prefetch(&s.versions)
+	cache.Prefetch(&s.packed)
+	cache.Prefetch(&s.inline)
 }
 
 // lastWith is the place of the id of the last query with the digest.

@@ -28,6 +28,7 @@ type Query struct {
 	members []*member // in the order of candidates, then shadows and tees; not changed after they were submitted
 	second  []*member // members of a second step, after the first answers
 	todo    int       // index of the first member that dispatch has not looked at
+	waits   int32     // what waiting is to begin with, while members are added
 	waiting atomic.Int32
 
 	// asked, arrived, dropped and agreed are sets of candidates. The plan had no room for those in dropped. The
@@ -54,6 +55,7 @@ type member struct {
 	arm       *Arm      // counts the member's answer; may be nil
 	shadow    bool      // its answer is only compared
 	evaluated bool      // it needs its lane
+	holds     bool      // it holds its request, as its lane is to do
 	cold      bool      // its model had no replica when it was asked
 	// contextual models see contexts, so a prediction holds for one context only. unvetted means that no worker had
 	// declared its capabilities, so it was not known whether the prediction may be cached.
@@ -133,7 +135,7 @@ func (q *Query) Parts() Parts {
 // begin resets the query to one without members.
 func (q *Query) begin(id uint64) {
 	q.ID = id
-	q.waiting.Store(1) // until Submit has submitted all members
+	q.waits = 1 // until Submit has submitted all members
 	q.members, q.second, q.todo = q.members[:0], q.second[:0], 0
 	q.asked, q.arrived, q.dropped, q.agreed = 0, 0, 0, 0
 	q.Code, q.Outputs, q.Confidence, q.Detail = api.OK, nil, math.NaN(), ""

@@ -246,6 +246,7 @@ func (r *Request) SubmitCorked(cork *Cork) {
 	needLane := 0
 	for _, q := range r.queries {
 		q.choose()
+		q.waiting.Store(q.waits)
 		if q.lookUp() {
 			needLane++
 		}
@@ -412,7 +413,7 @@ func (r *Request) Release() {
 // Delivered says that the caller has its answer or has left. Drain then no longer waits for stragglers, shadows and
 // caches of the request. A released request counts as delivered.
 func (r *Request) Delivered() {
-	if r.delivered.Swap(true) {
+	if r.delivered.Load() || r.delivered.Swap(true) {
 		return
 	}
 	if p := r.path; p.open.Add(-1) == 0 {
@@ -468,14 +469,20 @@ func (r *Request) recycle() {
 	r.queries = r.queries[:0]
 	r.fn, r.model, r.stats = nil, nil, nil
 	r.refused, r.learning, r.unlisted, r.versioned, r.trial = false, false, false, false, false
-	r.moved.Store(nil)
+	if r.moved.Load() != nil {
+		r.moved.Store(nil)
+	}
 	r.only, r.forced, r.forcedOther, r.outside, r.minConfidence, r.ttl, r.until = 0, 0, 0, 0, 0, 0, 0
-	clear(r.versions)
-	r.versions = r.versions[:0]
+	if len(r.versions) > 0 {
+		clear(r.versions)
+		r.versions = r.versions[:0]
+	}
 	r.context, r.salt, r.contextSalt = nil, nil, nil
 	r.rules.ruled, r.rules.other, r.direct, r.arm = 0, 0, nil, nil
 	r.submitted.Store(false)
-	r.starting.nanos.Store(0)
+	if r.starting.nanos.Load() != 0 {
+		r.starting.nanos.Store(0)
+	}
 	r.stream, r.parameters, r.call = nil, r.parameters[:0], nil
 	released := r.released
 	r.released = nil

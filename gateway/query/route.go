@@ -219,7 +219,7 @@ func (q *Query) addTees() {
 		}
 		m := q.ask(&q.members, t.Model, t.Queue, width+i)
 		m.shadow, m.arm = true, &t.Compared.Other
-		q.waiting.Add(-1)
+		q.waits--
 		q.teed = true
 		if of := q.member(t.Of); of.arm == nil {
 			of.arm = &t.Compared.Serving

@@ -197,13 +197,17 @@ func (q *Query) ask(to *[]*member, model *Model, queue int32, candidate int) *me
 	if r.rules.ruled != 0 || r.arm != nil {
 		m.arm = r.armOf(candidate)
 	}
-	m.code, m.leads, m.retried, m.evaluated = api.OK, false, false, false
+	m.code, m.leads, m.retried, m.evaluated, m.holds = api.OK, false, false, false, false
 	m.contextual, m.unvetted = model.Contextual.Load(), false
 	if handle := model.usableCache(); handle != nil && !r.unlisted {
 		handle.Prefetch(q.key(m.contextual)) // for lookUp
 	}
-	m.alarmed.Store(alarmUnset)
-	m.course.Store(courseOpen)
+	if m.alarmed.Load() != alarmUnset { // a store costs more, and most members never wait and never move
+		m.alarmed.Store(alarmUnset)
+	}
+	if m.course.Load() != courseOpen {
+		m.course.Store(courseOpen)
+	}
 	m.ID, m.Function, m.Inputs, m.Context = q.ID, queue, q.Inputs, r.context
 	m.Stream, m.Parameters, m.Call = nil, r.parameters, r.call
 	m.Trial = r.trial
@@ -216,7 +220,7 @@ func (q *Query) ask(to *[]*member, model *Model, queue int32, candidate int) *me
 	}
 	m.Expires = max(m.Deadline, r.arrived+keep)
 	*to = append(*to, m)
-	q.waiting.Add(1)
+	q.waits++
 	return m
 }
 
@@ -235,7 +239,7 @@ func (q *Query) addShadows(fn *Function) {
 			}
 		}
 		q.ask(&q.members, sh.Candidate.Model, sh.Candidate.Queue, len(fn.Candidates)+i).shadow = true
-		q.waiting.Add(-1)
+		q.waits--
 	}
 }
 
