@@ -35,6 +35,10 @@ func (r *Reader) run(dst []byte, dtype api.DType, lengthPrefixed bool, limit, ba
 				return dst, n, nil
 			}
 			r.pos++
+			if r.Peek() == ']' {
+				r.PushIndex(base + n)
+				return dst, n, r.Expected(valueAfterComma)
+			}
 		case ']':
 			return dst, n, nil
 		default:
@@ -304,7 +308,11 @@ func (r *Reader) notNumber(dtype api.DType, place int) error {
 			return r.errorAt(place, "expected %s, found %s, which is not JSON", oneOf(dtype), t.text)
 		}
 	}
-	return r.errorAt(place, "expected %s, found %s", oneOf(dtype), r.found())
+	what := oneOf(dtype)
+	if place > 1 && r.Peek() == ']' {
+		what = valueAfterComma
+	}
+	return r.errorAt(place, "expected %s, found %s", what, r.found())
 }
 
 func (r *Reader) outOfRange(next int, dtype api.DType, place int) error {

@@ -142,6 +142,9 @@ func (r *Reader) Member(first bool) (name []byte, ok bool, err error) {
 	return name, true, nil
 }
 
+// valueAfterComma is what is expected where a closing bracket follows a comma.
+const valueAfterComma = "a value after ','"
+
 // Element moves to the next element of an array, or reads the closing bracket, with ok = false. first means that it
 // follows the opening bracket.
 func (r *Reader) Element(first bool) (ok bool, err error) {
@@ -154,7 +157,7 @@ func (r *Reader) Element(first bool) (ok bool, err error) {
 	case c == ',':
 		r.pos++
 		if r.Peek() == ']' {
-			return false, r.Expected("a value after ','")
+			return false, r.Expected(valueAfterComma)
 		}
 		return true, nil
 	}

@@ -123,8 +123,22 @@ func (r *Reader) rows(queries [][]api.Value, input int, columnSpec *api.TensorSp
 		}
 		r.Pop()
 	}
-	if r.Peek() != ']' {
-		return r.Errorf("expected %d rows, found more", len(queries))
+	return r.close("expected %d rows, found more", len(queries))
+}
+
+// close reads the bracket that closes an array of as many elements as expected. format and n make the error about a further one.
+func (r *Reader) close(format string, n int) error {
+	c := r.Peek()
+	if c == ',' {
+		at := r.pos
+		r.pos++
+		if r.Peek() == ']' {
+			return r.Expected(valueAfterComma)
+		}
+		r.pos = at
+	}
+	if c != ']' {
+		return r.Errorf(format, n)
 	}
 	r.pos++
 	return nil
@@ -164,11 +178,7 @@ func (r *Reader) flat(queries [][]api.Value, input int, columnSpec *api.TensorSp
 	if found < total {
 		return r.Errorf("expected %d elements, found %d", total, found)
 	}
-	if r.Peek() != ']' {
-		return r.Errorf("expected %d elements, found more", total)
-	}
-	r.pos++
-	return nil
+	return r.close("expected %d elements, found more", total)
 }
 
 // tensor is an array while it is being read into a value.
@@ -344,6 +354,9 @@ func (t *tensor) tooMany(n int64) error {
 		ok, err := ahead.Element(false)
 		if err == nil && ok {
 			err = ahead.Skip()
+		}
+		if err != nil && ahead.Peek() == ']' {
+			return err // of the comma before it
 		}
 		if err != nil {
 			return t.r.Errorf("expected %d %s for %s, found more", n, pluralOf(t.spec.DType), t.spec.String())
