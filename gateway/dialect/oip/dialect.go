@@ -175,7 +175,8 @@ func (c *call) address(x dialect.Exchange) (jsonLen int, err error) {
 		return WholeBody, nil
 	}
 	body := len(x.Body())
-	if jsonLen, err = strconv.Atoi(string(v)); err != nil || jsonLen < 0 || jsonLen > body {
+	n, err := strconv.ParseUint(string(v), 10, 63) // which takes digits only, and no sign
+	if jsonLen = int(n); err != nil || jsonLen > body {
 		return 0, api.Errorf(api.InvalidArgument, "header %s: %q is not a length within the body of %d bytes", jsonLength, v, body)
 	}
 	return jsonLen, nil

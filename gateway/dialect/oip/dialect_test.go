@@ -133,6 +133,12 @@ func TestErrors(t *testing.T) {
 		{infer, `{"inputs":3}`, nil, 400, ""},
 		{infer, `{}`, []string{"Xebec-Slo-Ms", "x"}, 400, ""},
 		{infer, `{}`, []string{jsonLength, "3"}, 400, `{"error":"header Inference-Header-Content-Length: \"3\" is not a length within the body of 2 bytes","code":"invalid_argument"}`},
+		{infer, `{}`, []string{jsonLength, "+2"}, 400, `{"error":"header Inference-Header-Content-Length: \"+2\" is not a length within the body of 2 bytes","code":"invalid_argument"}`},
+		{infer, `{}`, []string{jsonLength, "-0"}, 400, `{"error":"header Inference-Header-Content-Length: \"-0\" is not a length within the body of 2 bytes","code":"invalid_argument"}`},
+		{infer, `{}`, []string{jsonLength, "18446744073709551618"}, 400, ""},
+		{infer, `{"parameters":{"slo_ms":true}}`, nil, 400, `{"error":"parameters.slo_ms: expected a number, found true (byte 24)","code":"invalid_argument"}`},
+		{infer, `{"parameters":{"context":true}}`, nil, 400, ""},
+		{infer, `{"parameters":{"sequence_id":true}}`, nil, 400, ""},
 		{infer, `{"inputs":[` + twoRows + `]}`, nil, 503, `{"error":"` + api.Overloaded.Reason() + `","code":"overloaded"}`},
 		{"/v2/none", ``, nil, 404, `{"error":"no route POST /v2/none","code":"not_found"}`},
 	} {
