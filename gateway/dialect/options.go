@@ -20,7 +20,7 @@ import (
 //	min_confidence  Xebec-Min-Confidence   a function with a default output
 //	models          Xebec-Models           a function: the candidates that may answer, separated by commas
 //
-// A dialect offers the members of its own request to [Options.Member], [Options.Text] or [Options.Number], and calls Headers and Apply. A header
+// A dialect offers the members of its own request to [Options.Member], [Options.Text], [Options.Number] or [Options.Bool], and calls Headers and Apply. A header
 // takes precedence over a member. The last two options are a model's own parameters in a request that addresses a model. One Options is reused by one
 // goroutine at a time.
 type Options struct {
@@ -167,6 +167,20 @@ func (o *Options) Number(name []byte, f float64) (taken bool, err error) {
 		return true, o.text(which, strconv.AppendFloat(nil, f, 'f', -1, 64))
 	}
 	return true, o.number(which, known, f)
+}
+
+// Bool refuses a truth value, if its name is an option: no option is one.
+func (o *Options) Bool(name []byte, v bool) error {
+	which, known := o.find(name)
+	if which == 0 {
+		return nil
+	}
+	what := "a number"
+	switch which {
+	case hasContext, hasSalt, hasModels:
+		what = "a text"
+	}
+	return api.Errorf(api.InvalidArgument, "%s: %v: expected %s", known, v, what)
 }
 
 func (o *Options) text(which option, v []byte) error {

@@ -55,11 +55,12 @@ func (r *rude) must(err error) {
 	}
 }
 
-// call begins a call of a method.
-func (r *rude) call(stream uint32, method string) {
+// call begins a call of a method, with further header fields.
+func (r *rude) call(stream uint32, method string, more ...[2]string) {
 	r.t.Helper()
 	r.block.Reset()
-	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+	fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}}
+	for _, f := range append(fields, more...) {
 		r.must(r.hpack.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
 	}
 	r.must(r.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: r.block.Bytes(), EndHeaders: true}))

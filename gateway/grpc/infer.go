@@ -189,6 +189,9 @@ func (c *inferCall) parameters() error {
 	c.micros, c.final, c.sequence = 0, false, c.sequence[:0]
 	for i := range c.parsed.Parameters {
 		p := &c.parsed.Parameters[i]
+		if p.Kind == oipwire.KindNone {
+			continue // a value that is not set, as null in JSON
+		}
 		switch string(p.Name) {
 		case "timeout":
 			n, ok := p.Number()
@@ -197,22 +200,38 @@ func (c *inferCall) parameters() error {
 			}
 			c.micros = int64(n)
 			continue
-		case "binary_data_output":
-			continue // of the REST form
-		case "triton_enable_empty_final_response":
-			c.final = p.Bool
+		case "binary_data_output", "triton_enable_empty_final_response":
+			if p.Kind != oipwire.KindBool {
+				return api.Errorf(api.InvalidArgument, "parameters.%s: expected a truth value", p.Name)
+			}
+			if string(p.Name) != "binary_data_output" { // which is of the REST form
+				c.final = p.Bool
+			}
 			continue
 		case "sequence_id":
-			if p.Kind == oipwire.KindText {
+			switch p.Kind {
+			case oipwire.KindText:
 				c.sequence = append(c.sequence, p.Text...)
-			} else if n, ok := p.Number(); ok && n != 0 {
-				c.sequence = appendParameter(c.sequence, p)
+			case oipwire.KindInt, oipwire.KindUint:
+				if n, _ := p.Number(); n != 0 {
+					c.sequence = appendParameter(c.sequence, p)
+				}
+			default:
+				return api.Errorf(api.InvalidArgument, "parameters.sequence_id: expected a text or an integer")
+			}
+		case "priority": // no model has priority levels: deadlines order the queries
+			if n, ok := p.Number(); !ok || !(n >= 0) || p.Kind == oipwire.KindFloat {
+				return api.Errorf(api.InvalidArgument, "parameters.priority: expected an integer, 0 or more")
 			}
 		}
 		taken, err := false, error(nil)
-		if p.Kind == oipwire.KindText {
+		switch p.Kind {
+		case oipwire.KindText:
 			taken, err = o.Text(p.Name, p.Text)
-		} else if f, ok := p.Number(); ok {
+		case oipwire.KindBool:
+			err = o.Bool(p.Name, p.Bool)
+		default:
+			f, _ := p.Number()
 			taken, err = o.Number(p.Name, f)
 		}
 		if err != nil {
@@ -244,10 +263,8 @@ func appendParameter(dst []byte, p *oipwire.Parameter) []byte {
 		return strconv.AppendUint(dst, p.Uint, 10)
 	case oipwire.KindFloat:
 		return strconv.AppendFloat(dst, p.Float, 'g', -1, 64)
-	case oipwire.KindText:
-		return tensorjson.AppendString(dst, p.Text)
 	}
-	return append(dst, "null"...)
+	return tensorjson.AppendString(dst, p.Text)
 }
 
 // Settled renders the answer. The queries of a request share one tensor, so if one query has no outputs the request fails.

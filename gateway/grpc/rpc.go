@@ -82,11 +82,12 @@ func (c *rpc) prepare(ctx context.Context, m *metaData, micros int64) error {
 	if micros > 0 && !c.options.HasSLO() {
 		within = time.Duration(min(micros, query.MaxSLO.Microseconds())) * time.Microsecond
 	}
-	if at, ok := ctx.Deadline(); ok && !c.options.HasSLO() {
-		left := time.Until(at)
-		if left <= 0 {
-			return context.DeadlineExceeded
-		}
+	at, ok := ctx.Deadline()
+	left := time.Until(at)
+	if ok && left <= 0 {
+		return context.DeadlineExceeded
+	}
+	if ok && !c.options.HasSLO() {
 		left = max(left-wayBack(left), 1)
 		own := within
 		if fn := c.Function(); fn != nil && own == 0 {
