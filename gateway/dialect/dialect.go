@@ -24,6 +24,12 @@ type Guide interface {
 	NoRoute(path string) string
 }
 
+// Owner is a dialect whose protocol has paths that the dialect does not serve. The transport answers requests to them in the dialect's form of errors.
+type Owner interface {
+	// Owns returns the beginnings of these paths.
+	Owns() []string
+}
+
 // Route is a method, a path and the function that serves them.
 type Route struct {
 	Method string

@@ -139,6 +139,11 @@ func New(cfg Config) (*Server, error) {
 			routes = append(routes, r)
 			s.literals = append(s.literals, literal{r.Literal(), d})
 		}
+		if o, ok := d.(dialect.Owner); ok {
+			for _, beginning := range o.Owns() {
+				s.literals = append(s.literals, literal{beginning, d})
+			}
+		}
 	}
 	if err := dialect.CheckRoutes(routes); err != nil {
 		return nil, fmt.Errorf("dialects: %w", err)
@@ -194,7 +199,7 @@ func (s *Server) noRoute(_ context.Context, c *app.RequestContext) {
 // hertzPath converts {name} to Hertz's syntax.
 func hertzPath(path string) string { return strings.NewReplacer("{", ":", "}", "").Replace(path) }
 
-// nearest returns the dialect whose route shares the longest literal beginning with the path.
+// nearest returns the dialect that has the longest literal beginning of the path, in a route or among the paths that it owns.
 func (s *Server) nearest(path string) dialect.Dialect {
 	best := literal{dialect: s.cfg.Dialects[0]}
 	for _, l := range s.literals {

@@ -13,7 +13,10 @@ import (
 // Dialect is the protocol. Now is the clock of "created"; nil means time.Now.
 type Dialect struct{ Now func() time.Time }
 
-var _ dialect.Guide = Dialect{}
+var (
+	_ dialect.Guide = Dialect{}
+	_ dialect.Owner = Dialect{}
+)
 
 // Routes are those of the three tasks.
 func (d Dialect) Routes(p *query.Path) []dialect.Route {
@@ -51,9 +54,18 @@ func appendError(dst []byte, code api.Code, message string) []byte {
 	return append(dst, `"}}`...)
 }
 
-// NoRoute says which paths there are.
+// NoRoute says which paths there are. The status is 404: OpenAI's clients repeat requests that are answered with 501.
 func (Dialect) NoRoute(string) string {
-	return "expected /v1/models, /v1/embeddings, /v1/completions or /v1/chat/completions"
+	return "of OpenAI's API there are GET /v1/models, and POST /v1/embeddings, /v1/completions and /v1/chat/completions"
+}
+
+// Owns returns the other parts of OpenAI's API. No other protocol has these paths.
+func (Dialect) Owns() []string {
+	return []string{
+		"/v1/assistants", "/v1/audio/", "/v1/batches", "/v1/chat/", "/v1/containers", "/v1/conversations", "/v1/engines/", "/v1/evals", "/v1/files",
+		"/v1/fine_tuning/", "/v1/images/", "/v1/moderations", "/v1/organization/", "/v1/realtime", "/v1/responses", "/v1/threads", "/v1/uploads",
+		"/v1/vector_stores", "/v1/videos",
+	}
 }
 
 // service is the dialect on one path.
