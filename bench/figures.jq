@@ -85,7 +85,12 @@ def late_of($name): strategy($name) | (.late_share * .batches | round), .batches
 
 # Many orders of data sets (cmd/learning -orders). "value ± half" of an interval, in percent.
 def order($name): .scenarios[] | select(.name == $name);
-def run($name): (.runs[], .sweep[]) | select(.name == $name);
+def run($name): (.runs[], .sweep[]?) | select(.name == $name);
 def pm: .value * 100, (.high - .value) * 100;
 def beside_vote: run("exp4") | (.error, .beside_vote, .beside_best | pm);
 def papers: run("exp4 without vote and boost", "the paper's Exp4, eta 0.01", "the paper's Exp4, eta 0.1") | .beside_vote | pm;
+
+# Learning over HTTP (cmd/learning): an ensemble beside its best model; a policy in figure 8; a policy in the second half of figure 10.
+def beside_single($name): (policy($name).error, best_model | percent), (policy($name).fewer_than_best | pm);
+def degraded($name): policy($name) | (.error | percent), (.beside_best_static | pm);
+def half($name): policy($name) | (.error_second_half | percent), (.second_half_beside_reported | pm);
