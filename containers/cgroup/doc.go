@@ -20,6 +20,7 @@
 //	<the gateway's cgroup>/xebec-<pid>-<life>-<device>/<model>-<number>           version 1: one for each replica that is limited
 //	<the gateway's cgroup>/xebec-<pid>-<life>-<device>/replicas/<model>-<number>  version 2: the same
 //	<the gateway's cgroup>/xebec-<pid>-<life>-<device>/gateway                    version 2: the gateway itself
+//	<the gateway's cgroup>/xebec-<pid>-<life>-<device>-<number>                   version 1: the processor time of a group that yields
 //
 // A gateway holds a shared lock of its directory (flock(2)) as long as it lives. Open removes the directories whose
 // exclusive lock it gets, and kills what is left in their groups. A pid would prove nothing: in another pid namespace it
@@ -52,10 +53,22 @@
 // first. There is no swap. When nothing can be freed the kernel kills: in version 2 the whole group, in version 1 its
 // largest process. The directory of all groups has the bound: a group that exceeds it alone is killed, and of several that
 // exceed it together one, which the kernel chooses by their OOM scores, mostly the largest. PIDs: the fork that exceeds the limit fails with EAGAIN. Processor time: CPUMillis = 1500 is 150 ms
-// in every 100 ms, over all processors; a group that has used its quota waits for the next period. A group with a limit
-// of processor time is one unit for the scheduler, which does not compare niceness across such units; [Group.SetQuiet] is
-// for replicas that should yield. Their common directory has the weight of all of them together, so that ten busy
+// in every 100 ms, over all processors; a group that has used its quota waits for the next period. A group with a part in
+// that controller is one unit for the scheduler, which compares it with what is beside it, and not the niceness of the threads inside with others'.
+// Groups with a limit have a common directory with the weight of all of them together, so that ten busy
 // groups beside one busy gateway thread get 10/11 of the processors rather than half.
+//
+// # Groups that yield
+//
+// [Manager.CreateYielding] and [Group.SetQuiet] are for replicas that load while others serve. What counts for the latency of those is not the
+// share of a loading one, but how soon it leaves a processor when a serving thread wakes. The kernel preempts it at once only if one of the two
+// units that it compares is idle (cpu.idle) and the other is not. So in version 1 a group that may yield is a directory beside the gateway:
+//
+//	<the gateway's cgroup>/xebec-<pid>-<life>-<device>-<number>
+//
+// with a lock of its own. It keeps that place with the normal weight, which is then that of a session beside it. In version 2 there is one
+// hierarchy, and a replica that leaves the directory of all replicas would leave its bound of memory, so a quiet group is idle beside the other
+// replicas' and not beside the gateway's leaf.
 //
 // Start reading at [Open] in manager.go. find.go reads /proc, group.go has the life of a group, place.go what the
 // starting process needs.

@@ -74,19 +74,22 @@ func TestParseProc(t *testing.T) {
 
 func TestParseName(t *testing.T) {
 	type parsed struct {
-		device       uint64
-		isLocked, ok bool
+		name dirName
+		ok   bool
 	}
 	for name, want := range map[string]parsed{
-		"xebec-12-345-26": {26, true, true}, "xebec-12-345": {0, false, true}, "xebec-12-345-0": {0, true, true},
-		"xebec-12": {}, "xebec-12-": {}, "xebec--345": {}, "xebec-0-1": {}, "xebec--1-1": {}, "xebec-1-2-3-4": {}, "xebec-1-2-": {}, "xebec-x-1": {}, "xebec-test-12": {}, "user.slice": {}, "": {},
+		"xebec-12-345-26":   {dirName{device: 26, isLocked: true}, true},
+		"xebec-12-345":      {dirName{}, true},
+		"xebec-12-345-0":    {dirName{isLocked: true}, true},
+		"xebec-12-345-26-7": {dirName{device: 26, isLocked: true, isGroup: true}, true},
+		"xebec-12":          {}, "xebec-12-": {}, "xebec--345": {}, "xebec-0-1": {}, "xebec--1-1": {}, "xebec-1-2-3-4-5": {}, "xebec-1-2-": {}, "xebec-1-2-3-": {}, "xebec-x-1": {}, "xebec-test-12": {}, "user.slice": {}, "": {},
 	} {
-		if device, isLocked, ok := parseName(name); (parsed{device, isLocked, ok}) != want {
-			t.Errorf("%q: %d, %v, %v: expected %+v", name, device, isLocked, ok, want)
+		if n, ok := parseName(name); (parsed{n, ok}) != want {
+			t.Errorf("%q: %+v, %v: expected %+v", name, n, ok, want)
 		}
 	}
-	if device, isLocked, ok := parseName(baseName(12, 26)); device != 26 || !isLocked || !ok {
-		t.Errorf("%q: %d, %v, %v", baseName(12, 26), device, isLocked, ok)
+	if n, ok := parseName(baseName(12, 26)); n != (dirName{device: 26, isLocked: true}) || !ok {
+		t.Errorf("%q: %+v, %v", baseName(12, 26), n, ok)
 	}
 }
 

@@ -45,6 +45,7 @@ type Group struct {
 	parts         []part
 	places        Places
 	sharesCounted bool
+	yields        bool // see CreateYielding
 	removed       sync.Once
 }
 
@@ -52,14 +53,27 @@ type Group struct {
 type part struct {
 	hierarchy hierarchy
 	dir       string
+	// beside is the lock of a directory that is beside the gateway instead of below the directory of all groups; nil for others.
+	beside lock
 }
 
 // Create makes a group with those limits of CPUMillis, MemoryBytes and PIDs that can be enforced. Limits of 0, and
 // those for which [Manager.Unsupported] returns an error, are left out. A group without a limit of memory has the bound of all
 // groups. Name is for operators who look at cgroups; a number makes it unique. The error says what could not be set; then nothing is left of the group.
 func (m *Manager) Create(name string, limits containers.Limits) (*Group, error) {
-	g := &Group{manager: m, limits: limits}
-	own := label(name) + "-" + strconv.FormatUint(created.Add(1), 10)
+	return m.create(name, limits, false)
+}
+
+// CreateYielding makes a group for which [Group.SetQuiet] has an effect although it has no limit of processor time, if the
+// controller can be used.
+func (m *Manager) CreateYielding(name string, limits containers.Limits) (*Group, error) {
+	return m.create(name, limits, true)
+}
+
+func (m *Manager) create(name string, limits containers.Limits, yields bool) (*Group, error) {
+	g := &Group{manager: m, limits: limits, yields: yields}
+	number := strconv.FormatUint(created.Add(1), 10)
+	own := label(name) + "-" + number
 	for _, h := range m.hierarchies {
 		limited := false
 		for _, r := range h.resources {
@@ -69,8 +83,11 @@ func (m *Manager) Create(name string, limits containers.Limits) (*Group, error) 
 			continue
 		}
 		p := part{hierarchy: h, dir: path.Join(h.groups, own)}
-		err := m.remake(&h)
-		if err == nil {
+		var err error
+		if yields && !h.unified && slices.Equal(h.resources, []Resource{CPU}) {
+			p.dir = h.base + "-" + number
+			p.beside, err = m.holdDir(p.dir)
+		} else if err = m.remake(&h); err == nil {
 			err = m.files.mkdir(p.dir)
 		}
 		if err != nil {
@@ -131,9 +148,9 @@ func (m *Manager) ooms(h hierarchy) int {
 	return parseCount(b, "oom")
 }
 
-// limited reports whether the group limits a resource, by a limit of its own or by the bound of all.
+// limited reports whether the group controls a resource: by a limit of its own, by the bound of all, or because it yields.
 func (g *Group) limited(r Resource) bool {
-	return hasLimit(g.limits, r) || r == Memory && g.manager.bound > 0
+	return hasLimit(g.limits, r) || r == Memory && g.manager.bound > 0 || r == CPU && g.yields
 }
 
 // hasLimit reports whether there is a limit for a resource.
@@ -176,7 +193,7 @@ func (g *Group) limit(p part) error {
 		switch {
 		case !g.limited(r):
 			continue
-		case !hasLimit(g.limits, r): // it has the bound of all
+		case !hasLimit(g.limits, r): // it has the bound of all, or only yields
 			all = slices.DeleteFunc(all, func(s setting) bool { return s.file != wholeGroup })
 		}
 		for _, s := range all {
@@ -235,27 +252,32 @@ func (g *Group) Started() {
 	}
 }
 
-// SetQuiet gives the group the least share of contended processors, or undoes that. A group without a limit of processor
-// time has no share of its own and is not changed.
+// SetQuiet makes the group yield to everything beside it, or undoes that. A quiet group has only the time that the groups and
+// threads beside it leave over, and a thread of these that wakes takes its processor at once (cpu.idle, since Linux 5.15). A
+// mere low weight does not give that: the thread then waits until the time slice of the one that runs is over. On an older
+// kernel the group has the least weight. A group that has no part in the controller is not changed; see [Manager.CreateYielding].
 func (g *Group) SetQuiet(quiet bool) error {
 	for _, p := range g.parts {
-		for _, r := range p.hierarchy.resources {
-			if r != CPU {
-				continue
-			}
-			file, value := "cpu.shares", normalShares
-			if quiet {
-				value = quietShares
-			}
+		if !slices.Contains(p.hierarchy.resources, CPU) {
+			continue
+		}
+		idle := "0" // this restores the normal weight, too
+		file, value := "cpu.shares", normalShares
+		if p.hierarchy.unified {
+			file, value = "cpu.weight", normalWeight
+		}
+		if quiet {
+			idle, value = "1", quietShares
 			if p.hierarchy.unified {
-				file, value = "cpu.weight", normalWeight
-				if quiet {
-					value = quietWeight
-				}
+				value = quietWeight
 			}
-			if err := g.manager.files.write(path.Join(p.dir, file), strconv.Itoa(value)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("change the CPU share of a replica: %w", err)
-			}
+		}
+		err := g.manager.files.write(path.Join(p.dir, "cpu.idle"), idle)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = g.manager.files.write(path.Join(p.dir, file), strconv.Itoa(value))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("change the CPU share of a replica: %w", err)
 		}
 	}
 	return nil
@@ -268,6 +290,9 @@ func (g *Group) updateShares(by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range g.parts {
+		if p.beside != nil {
+			continue
+		}
 		all := p.hierarchy.groups
 		for _, r := range p.hierarchy.resources {
 			if r != CPU {
@@ -331,6 +356,9 @@ func (g *Group) Remove() {
 		g.places.Kill()
 		for _, p := range g.parts {
 			_ = g.manager.remove(p.dir)
+			if p.beside != nil {
+				_ = p.beside.Close()
+			}
 		}
 		if g.sharesCounted {
 			g.updateShares(-1)

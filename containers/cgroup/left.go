@@ -28,16 +28,20 @@ func (m *Manager) removeLeft(h *hierarchy) {
 	wait := true
 	names, _ := m.files.list(h.own)
 	for _, name := range names {
-		device, isLocked, ok := parseName(name)
+		n, ok := parseName(name)
 		dir := path.Join(h.own, name)
-		if !ok || !isLocked || device != here || dir == h.base {
+		if !ok || !n.isLocked || n.device != here || dir == h.base {
 			continue
 		}
 		l, err := m.locks.lock(dir, true)
 		if err != nil {
 			continue
 		}
-		wait = m.removeBase(dir, wait)
+		if n.isGroup {
+			wait = m.removeGroup(dir, wait)
+		} else {
+			wait = m.removeBase(dir, wait)
+		}
 		_ = l.Close()
 	}
 }
@@ -53,18 +57,22 @@ func (m *Manager) removeBase(base string, wait bool) bool {
 		if group == leaf || group == together { // processes in the leaf were not started by the gateway as a replica
 			continue
 		}
-		dir := path.Join(base, group)
-		Places{{Dir: path.Join(m.root, dir)}}.Kill()
-		if wait {
-			wait = m.remove(dir) == nil
-		} else {
-			_ = m.removeTree(dir, nested)
-		}
+		wait = m.removeGroup(path.Join(base, group), wait)
 	}
 	_ = m.files.rmdir(path.Join(base, together))
 	_ = m.files.rmdir(path.Join(base, leaf))
 	_ = m.files.rmdir(base)
 	return wait
+}
+
+// removeGroup kills what is left in a group and removes it. It returns wait, or false if the group did not go away.
+func (m *Manager) removeGroup(dir string, wait bool) bool {
+	Places{{Dir: path.Join(m.root, dir)}}.Kill()
+	if !wait {
+		_ = m.removeTree(dir, nested)
+		return false
+	}
+	return m.remove(dir) == nil
 }
 
 // remove removes a cgroup and those below it, as soon as its last process has ended.

@@ -78,58 +78,74 @@ var life = func() string {
 	return strconv.FormatUint(uint64(binary.LittleEndian.Uint32(b[:])), 10)
 }()
 
-// prefix begins the name of a gateway's directory: "xebec-<pid>-<life>-<device>". The pid is for operators.
+// prefix begins the name of a gateway's directory: "xebec-<pid>-<life>-<device>". The pid is for operators. A group beside
+// the gateway has a number after that.
 const prefix = "xebec-"
 
 func baseName(pid int, device uint64) string {
 	return prefix + strconv.Itoa(pid) + "-" + life + "-" + strconv.FormatUint(device, 10)
 }
 
-// parseName parses the name of a gateway's directory. Earlier programs left the device out, and held no lock: isLocked is
-// false then.
-func parseName(name string) (device uint64, isLocked, ok bool) {
+// dirName is the parsed name of a gateway's directory, or of a group beside the gateway.
+type dirName struct {
+	device uint64
+	// isLocked: its gateway holds a lock of it. Earlier programs left the device out, and held none.
+	isLocked bool
+	isGroup  bool
+}
+
+func parseName(name string) (n dirName, ok bool) {
 	rest, ok := strings.CutPrefix(name, prefix)
 	fields := strings.Split(rest, "-")
-	if !ok || len(fields) != 2 && len(fields) != 3 {
-		return 0, false, false
+	if !ok || len(fields) < 2 || len(fields) > 4 {
+		return dirName{}, false
 	}
-	var numbers [3]uint64
+	var numbers [4]uint64
 	for i, field := range fields {
 		n, err := strconv.ParseUint(field, 10, 64)
 		if err != nil || i == 0 && n == 0 {
-			return 0, false, false
+			return dirName{}, false
 		}
 		numbers[i] = n
 	}
-	return numbers[2], len(fields) == 3, true
+	return dirName{device: numbers[2], isLocked: len(fields) > 2, isGroup: len(fields) == 4}, true
 }
 
-// hold makes a hierarchy's base, if it does not exist, and locks it. It waits for a sweep that is removing it: one sees
-// it without its lock for a moment.
+// hold makes a hierarchy's base, if it does not exist, and locks it.
 func (m *Manager) hold(h *hierarchy) error {
+	l, err := m.holdDir(h.base)
+	if err != nil {
+		return err
+	}
+	m.release(h)
+	m.mu.Lock()
+	m.held[h.base] = l
+	m.mu.Unlock()
+	return nil
+}
+
+// holdDir makes a directory, if it does not exist, and locks it. It waits for a sweep that is removing it: one sees it
+// without its lock for a moment.
+func (m *Manager) holdDir(dir string) (lock, error) {
 	late := time.NewTimer(2 * removeWait)
 	defer late.Stop()
 	again := time.NewTicker(removeEvery)
 	defer again.Stop()
 	for {
-		if err := m.mkdir(h.base); err != nil {
-			return err
+		if err := m.mkdir(dir); err != nil {
+			return nil, err
 		}
-		l, err := m.locks.lock(h.base, false)
+		l, err := m.locks.lock(dir, false)
 		if err == nil {
-			m.release(h)
-			m.mu.Lock()
-			m.held[h.base] = l
-			m.mu.Unlock()
-			return nil
+			return l, nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("lock %s, so that no other gateway removes it: %w", path.Base(h.base), err)
+			return nil, fmt.Errorf("lock %s, so that no other gateway removes it: %w", path.Base(dir), err)
 		}
 		select {
 		case <-again.C:
 		case <-late.C:
-			return fmt.Errorf("lock %s, so that no other gateway removes it: another process holds its lock: %w", path.Base(h.base), err)
+			return nil, fmt.Errorf("lock %s, so that no other gateway removes it: another process holds its lock: %w", path.Base(dir), err)
 		}
 	}
 }

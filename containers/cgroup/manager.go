@@ -144,7 +144,7 @@ func outOfLeaf(dir string) string {
 	if path.Base(dir) != leaf {
 		return dir
 	}
-	if _, _, ok := parseName(path.Base(path.Dir(dir))); !ok {
+	if _, ok := parseName(path.Base(path.Dir(dir))); !ok {
 		return dir
 	}
 	return path.Dir(path.Dir(dir))

@@ -163,6 +163,9 @@ func (ps Places) Remove() {
 	for _, p := range ps {
 		all := filepath.Dir(p.Dir)
 		_ = syscall.Rmdir(p.Dir)
+		if n, ok := parseName(filepath.Base(p.Dir)); ok && n.isGroup {
+			continue // it was beside the gateway
+		}
 		_ = syscall.Rmdir(all)
 		if filepath.Base(all) == together {
 			_ = syscall.Rmdir(filepath.Dir(all))

@@ -21,6 +21,7 @@ type tree struct {
 	groups map[string]*node
 	denied map[string]syscall.Errno // by path: the error of writing, or of making something there
 	locked map[*node]bool           // by another gateway, which lives
+	old    bool                     // a kernel without cpu.idle
 }
 
 // lock implements locks: nothing but the directories in locked is.
@@ -149,9 +150,16 @@ func (tr *tree) write(p, s string) error {
 			other.pids = slices.DeleteFunc(other.pids, func(p int) bool { return p == pid })
 		}
 		n.pids = append(n.pids, pid)
+	case file == "cpu.idle" && tr.old:
+		return fs.ErrNotExist
+	case file == "cpu.weight" && n.values["cpu.idle"] == "1":
+		return syscall.EINVAL
 	case dir != mountPoint && slices.Contains(tr.controllers(dir), controller) && file != "memory.swap.max": // swap is not accounted here
 		if s != "" {
 			n.values[file] = s
+		}
+		if file == "cpu.idle" && s == "0" {
+			n.values["cpu.weight"] = "100"
 		}
 	default:
 		return fs.ErrNotExist
@@ -247,11 +255,11 @@ func TestUnifiedAlone(t *testing.T) {
 			t.Errorf("%s is %q, expected %q", file, values[file], want)
 		}
 	}
-	if err := g.SetQuiet(true); err != nil || values["cpu.weight"] != "1" {
-		t.Errorf("after SetQuiet(true): weight %q, error %v", values["cpu.weight"], err)
+	if err := g.SetQuiet(true); err != nil || values["cpu.idle"] != "1" {
+		t.Errorf("after SetQuiet(true): idle %q, error %v", values["cpu.idle"], err)
 	}
-	if err := g.SetQuiet(false); err != nil || values["cpu.weight"] != "100" {
-		t.Errorf("after SetQuiet(false): weight %q, error %v", values["cpu.weight"], err)
+	if err := g.SetQuiet(false); err != nil || values["cpu.idle"] != "0" || values["cpu.weight"] != "100" {
+		t.Errorf("after SetQuiet(false): idle %q, weight %q, error %v", values["cpu.idle"], values["cpu.weight"], err)
 	}
 	g.Started()
 	values["memory.events"], values["pids.events"] = "low 0\nmax 9\noom 1\noom_kill 3\noom_group_kill 1\n", "max 4\n"
@@ -280,6 +288,45 @@ func TestUnifiedAlone(t *testing.T) {
 	checkAble(t, second, nil)
 	if second.hierarchies[0].base != baseDir {
 		t.Errorf("the second Manager makes its groups in %s", second.hierarchies[0].base)
+	}
+}
+
+// A group without a limit of processor time can be quiet if it was made for that. Without cpu.idle it has the least weight.
+func TestUnifiedYielding(t *testing.T) {
+	for _, old := range []bool{false, true} {
+		tr := newTree(service, gatewayPID, []int{gatewayPID}, map[int]int{gatewayPID: 1})
+		tr.old = old
+		m := open(tr, tr, t.TempDir(), gatewayPID, 1<<30)
+		quiet := map[string]string{"cpu.idle": "1"}
+		normal := map[string]string{"cpu.idle": "0", "cpu.weight": "100"}
+		if old {
+			quiet, normal = map[string]string{"cpu.weight": "1"}, map[string]string{"cpu.weight": "100"}
+		}
+		g, err := m.CreateYielding("m", containers.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(g.parts) != 1 || path.Dir(g.parts[0].dir) != allDir {
+			t.Fatalf("parts %+v: expected one below the directory that has the bound", g.parts)
+		}
+		values := tr.groups[g.parts[0].dir].values
+		if values["cpu.max"] != "" || values["memory.max"] != "" || values["pids.max"] != "" {
+			t.Errorf("limits %v of a group without any", values)
+		}
+		for _, step := range []struct {
+			quiet bool
+			want  map[string]string
+		}{{true, quiet}, {true, quiet}, {false, normal}} {
+			if err := g.SetQuiet(step.quiet); err != nil {
+				t.Errorf("old %v: SetQuiet(%v): %v", old, step.quiet, err)
+			}
+			for file, want := range step.want {
+				if values[file] != want {
+					t.Errorf("old %v: after SetQuiet(%v) %s is %q, expected %q", old, step.quiet, file, values[file], want)
+				}
+			}
+		}
+		g.Remove()
 	}
 }
 

@@ -41,11 +41,11 @@ type instance struct {
 	// layers and missing are what isolates it: see [containers.IsolationReporter].
 	layers, missing []string
 
-	// lowShare: its group was made with the least share of processors. killed is set when the owner has requested the
+	// yields: its group yields the processors to everything beside it. killed is set when the owner has requested the
 	// kill.
 	confinement
-	lowShare bool
-	killed   atomic.Bool
+	yields bool
+	killed atomic.Bool
 
 	answered chan error // receives one value: the answer to the launch
 	raised   chan struct{}
@@ -89,6 +89,9 @@ func (in *instance) Signal(term bool) error {
 	}
 	if !term {
 		in.killed.Store(true)
+		if in.group != nil { // an exit takes processor time, and what yields gets none on a busy machine
+			_ = in.group.SetQuiet(false)
+		}
 	}
 	if err := in.link.ask(request{Op: opSignal, ID: in.id, Kill: !term}); err != nil && !errors.Is(err, errRuntimeClosed) {
 		return fmt.Errorf("signal process %d: %w", in.pid, err)
@@ -98,7 +101,7 @@ func (in *instance) Signal(term bool) error {
 
 // Lower implements [containers.Lowerer].
 func (in *instance) Lower() {
-	if in.group != nil {
+	if in.group != nil && !in.killed.Load() {
 		_ = in.group.SetQuiet(true)
 	}
 	select {
@@ -111,7 +114,7 @@ func (in *instance) Lower() {
 
 // Raise implements [containers.Raiser].
 func (in *instance) Raise() error {
-	if in.lowShare {
+	if in.yields {
 		if err := in.group.SetQuiet(false); err != nil {
 			return err
 		}

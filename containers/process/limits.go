@@ -79,14 +79,13 @@ func (r *Runtime) confined(l containers.Launch, zygote bool) (confinement, error
 		grouped.PIDs += launcherTasks
 	}
 	c.limits = limits
-	group, err := m.Create(l.Model.String(), grouped)
+	create := m.Create
+	if l.Quiet {
+		create = m.CreateYielding
+	}
+	group, err := create(l.Model.String(), grouped)
 	if err == nil && len(group.Places()) == 0 { // nothing can be limited
 		return c, nil
-	}
-	if err == nil && l.Quiet {
-		if err = group.SetQuiet(true); err != nil {
-			group.Remove()
-		}
 	}
 	switch {
 	case err == nil:

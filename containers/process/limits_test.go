@@ -307,20 +307,11 @@ func TestCPULimit(t *testing.T) {
 		}
 		return
 	}
-	share := func() string { return strings.TrimSpace(file(t, in, "cpu.shares") + file(t, in, "cpu.weight")) }
-	low, normal := "15", "1024"
-	if in.(*instance).places()[0].Unified {
-		low, normal = "1", "100"
-	}
-	if got := share(); got != low {
-		t.Errorf("quiet: a share of %s, expected %s", got, low)
-	}
+	checkShare(t, in, true)
 	if err := raise(t, in); err != nil {
 		t.Fatal(err)
 	}
-	if got := share(); got != normal {
-		t.Errorf("raised: a share of %s, expected %s", got, normal)
-	}
+	checkShare(t, in, false)
 	until(t, "the replica is not throttled", func() bool {
 		for line := range strings.Lines(file(t, in, "cpu.stat")) {
 			if n, ok := strings.CutPrefix(strings.TrimSpace(line), "nr_throttled "); ok && n != "0" {
@@ -329,6 +320,78 @@ func TestCPULimit(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// checkShare checks whether a replica's cgroup yields to what is beside it.
+func checkShare(t *testing.T, in containers.Instance, quiet bool) {
+	t.Helper()
+	low, normal := "15", "1024"
+	if in.(*instance).places()[0].Unified {
+		low, normal = "1", "100"
+	}
+	got, want := strings.TrimSpace(file(t, in, "cpu.shares")+file(t, in, "cpu.weight")), normal
+	idle := file(t, in, "cpu.idle") // since Linux 5.15
+	switch {
+	case quiet && idle == "":
+		want = low
+	case quiet:
+		got, want = strings.TrimSpace(idle), "1"
+	case idle != "" && strings.TrimSpace(idle) != "0":
+		t.Errorf("quiet %v: cpu.idle is %s", quiet, idle)
+	}
+	if got != want {
+		t.Errorf("quiet %v: %s, expected %s", quiet, got, want)
+	}
+}
+
+// Where groups are made anyway, a replica that loads is in one that yields, with all that it starts, however it was started. Raised or killed
+// it does not yield.
+func TestQuietGroup(t *testing.T) {
+	r, err := New(Config{MemoryBytes: 1 << 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, isolation := range []containers.Isolation{plain, {}} {
+		out := newOutput()
+		l := shell(t, `sleep 1000 & echo $!; echo ready; wait`, out)
+		l.Quiet, l.Isolation = true, isolation
+		in := start(t, r, l)
+		out.until(t, "ready")
+		if !able(r, cgroup.CPU) {
+			if in.(*instance).yields {
+				t.Error("it yields without the controller")
+			}
+			continue
+		}
+		checkShare(t, in, true)
+		for _, p := range in.(*instance).places() {
+			b, err := os.ReadFile(filepath.Join(p.Dir, "cgroup.procs"))
+			if n := len(strings.Fields(string(b))); err != nil || n < 2 {
+				t.Errorf("%d processes in %s, error %v: expected the replica and its child", n, p.Dir, err)
+			}
+		}
+		if err := raise(t, in); err != nil {
+			t.Fatal(err)
+		}
+		checkShare(t, in, false)
+		in.(containers.Lowerer).Lower()
+		checkShare(t, in, true)
+		dirs := in.(*instance).places()
+		if err := in.Signal(false); err != nil {
+			t.Fatal(err)
+		}
+		waitExit(t, in)
+		for _, p := range dirs {
+			if _, err := os.Stat(p.Dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s after the end: %v", p.Dir, err)
+			}
+		}
+	}
 }
 
 // A replica without such limits has no cgroup, and the Runtime does not look for any.

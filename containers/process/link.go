@@ -202,7 +202,7 @@ func (k *link) open(path string, l containers.Launch, zygote bool) (in *instance
 	if in.confinement, err = k.confined(l, zygote); err != nil {
 		return nil, nil, err
 	}
-	in.lowShare = l.Quiet && in.group != nil
+	in.yields = l.Quiet && in.group != nil
 	writeEnds, err = in.openStreams(l)
 	if err == nil {
 		if err = k.register(in); err != nil {
@@ -253,6 +253,8 @@ func (k *link) await(ctx context.Context, in *instance) (*instance, error) {
 	if in.group != nil {
 		in.group.Started()
 	}
+	// Not before: the reaper's thread is in the group while it forks, and other launches wait for that.
+	in.yields = in.yields && in.group.SetQuiet(true) == nil
 	return in, nil
 }
 

@@ -118,14 +118,15 @@ func (r *Runtime) Start(ctx context.Context, l containers.Launch) (containers.In
 	return in, nil
 }
 
-// Quiet returns nil if quiet launches start quietly, or why their priority stays the gateway's own (where the kernel
-// groups processes by session, the session's group is lowered anyway). It starts the reaper, which tests this.
+// QuietUnsupported returns nil if quiet launches start quietly, or why their priority stays the gateway's own (where the kernel
+// groups processes by session, the session's group is lowered anyway). It starts the reaper, which tests this. Where replicas have
+// control groups, these make them quiet.
 func (r *Runtime) QuietUnsupported() error {
 	k, err := r.reaper()
 	if err != nil {
 		return err
 	}
-	if k.cannotBeQuiet != nil {
+	if k.cannotBeQuiet != nil && (r.memory == 0 || r.cgroups().Unsupported(cgroup.CPU) != nil) {
 		return fmt.Errorf("replicas load at the priority of serving replicas and slow them down, because this process is not allowed to %w. "+
 			"Give it the capability CAP_SYS_NICE, or a limit of niceness that covers its own (systemd: LimitNICE=+0; ulimit -e 20)", k.cannotBeQuiet)
 	}
