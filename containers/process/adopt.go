@@ -37,7 +37,7 @@ func (r *reaper) adopt(q request, release int) {
 	if q.Quiet {
 		if r.quietly != nil {
 			// It has one thread, and threads that it creates inherit from that.
-			_ = unix.Setpriority(unix.PRIO_PROCESS, w.pid, lowest)
+			r.lowerThread(w.pid)
 		}
 		r.lower(w)
 	}

@@ -34,7 +34,13 @@ const noRaceSleep = "atexit_sleep_ms=0"
 // assumeRaiseEnv makes a reaper assume that it may raise replicas. A reaper inherits variables with this name.
 const assumeRaiseEnv = "LC_XEBEC_TEST_SURE"
 
+// assumeUngroupedEnv makes a reaper assume that the scheduler does not group threads by session.
+const assumeUngroupedEnv = "LC_XEBEC_TEST_UNGROUPED"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(assumeUngroupedEnv) != "" {
+		sessionsGrouped = func() bool { return false }
+	}
 	if os.Getenv(assumeRaiseEnv) != "" {
 		tryRaise = func(int) error { return nil }
 	}

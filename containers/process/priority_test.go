@@ -117,6 +117,54 @@ func TestQuietFamily(t *testing.T) {
 	}
 }
 
+// Where sessions are no scheduling groups, quiet workers have the policy SCHED_IDLE, too, until they are raised. The policy of a worker that is not quiet is not changed.
+func TestQuietIdle(t *testing.T) {
+	t.Setenv(assumeUngroupedEnv, "1")
+	r := newRuntime(t)
+	low := expected(t, r)
+	policies := func(what string, pid int, idle bool) {
+		t.Helper()
+		all := threads(pid)
+		if len(all) == 0 {
+			t.Errorf("%s: process %d has no threads", what, pid)
+		}
+		for _, th := range all {
+			if got := isIdle(th.pid); got != idle && own(t) < lowest {
+				t.Errorf("%s: thread %d of process %d has the policy SCHED_IDLE: %v, expected %v", what, th.pid, pid, got, idle)
+			}
+		}
+	}
+	out := newOutput()
+	in := start(t, r, quietly(1, "family", out))
+	all := append(family(t, out.until(t, "ready")), watch(t, "worker", in.PID()))
+	for _, w := range all {
+		checkNice(t, "quiet "+w.name, w.pid, low)
+		policies("quiet "+w.name, w.pid, low == lowest)
+	}
+	other := newOutput()
+	beside := start(t, r, launch(2, "sleep", other))
+	other.until(t, "ready")
+	policies("not quiet", beside.PID(), false)
+	if err := raise(t, in); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range all {
+		checkNice(t, "raised "+w.name, w.pid, own(t))
+		policies("raised "+w.name, w.pid, false)
+	}
+
+	out = newOutput()
+	in = start(t, r, quietly(3, "threads", out))
+	out.until(t, "ready")
+	if err := raise(t, in); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		checkNice(t, "raised", in.PID(), own(t))
+		policies("raised", in.PID(), false)
+	}
+}
+
 func TestNotQuiet(t *testing.T) {
 	r := newRuntime(t)
 	out := newOutput()

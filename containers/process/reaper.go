@@ -75,6 +75,8 @@ type reaper struct {
 	// oom is this process's own adjustment of the OOM score, which is the gateway's.
 	oom     int
 	quietly chan<- func() // the thread that starts quiet workers; nil: none is quiet
+	// idle: quiet workers have the policy SCHED_IDLE, too.
+	idle bool
 
 	// mu is held over fork and over reap, so that no process in the tables can have been reaped and its pid reused.
 	mu       sync.Mutex
