@@ -101,16 +101,13 @@ func (s *sandbox) landlock() (abi int, err error) {
 	if len(s.Writable) > 0 {
 		rules = append(rules, landlock.RWDirs(toStrings(s.Writable)...).WithRefer())
 	}
-	config := landlock.V7.BestEffort()
-	if err := config.RestrictPaths(rules...); err != nil {
-		return abi, err
+	// One call makes one layer. A further layer, for sockets and scopes alone, would have no rules for files, and the kernel
+	// forbids moves between directories in each layer that does not allow them.
+	config := landlock.V7
+	if s.Namespaces || s.Network {
+		config.HandledAccessNet = 0
 	}
-	if !s.Namespaces && !s.Network {
-		if err := config.RestrictNet(); err != nil {
-			return abi, err
-		}
-	}
-	return abi, config.RestrictScoped()
+	return abi, config.BestEffort().Restrict(rules...)
 }
 
 // above reports whether one of the paths lies in dir.
