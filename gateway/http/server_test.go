@@ -419,6 +419,8 @@ func TestErrorsOfTheEdge(t *testing.T) {
 		{"/v1/responses/resp_1/cancel", 404, `{"error":{"message":"no route /v1/responses/resp_1/cancel: of OpenAI's API there are `},
 		{"/v1/chat/completions/c/messages", 404, `{"error":{"message":"no route /v1/chat/completions/c/messages: of OpenAI's API there are `},
 		{"/v1/batches", 404, `{"error":{"message":"no route /v1/batches: of OpenAI's API there are `},
+		{"/chat/completions", 404, `{"error":{"message":"no route /chat/completions: expected /v1/chat/completions: the base URL of OpenAI's clients ends in /v1","type":"invalid_request_error","param":null,"code":"not_found"}}`},
+		{"/chat/complete", 404, `{"error":"Query processing error","cause":"no route /chat/complete: functions are`},
 		{"/v1/other", 404, `{"error":"Query processing error","cause":"no route /v1/other: functions are`},
 		{"/f/predicts", 404, `{"error":"Query processing error","cause":"no route /f/predicts: functions are called by POST /{function}/predict"`},
 		{"/v2/models/m/stats", 405, `{"error":"POST is not a method of /v2/models/m/stats: `},

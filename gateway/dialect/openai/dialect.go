@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -55,13 +56,20 @@ func appendError(dst []byte, code api.Code, message string) []byte {
 }
 
 // NoRoute says which paths there are. The status is 404: OpenAI's clients repeat requests that are answered with 501.
-func (Dialect) NoRoute(string) string {
+func (Dialect) NoRoute(path string) string {
+	if strings.HasPrefix(path, withoutV1) {
+		return "expected /v1" + withoutV1 + ": the base URL of OpenAI's clients ends in /v1"
+	}
 	return "of OpenAI's API there are GET /v1/models, and POST /v1/embeddings, /v1/completions and /v1/chat/completions"
 }
+
+// withoutV1 is what a client asks whose base URL lacks /v1. Its other paths may be those of functions.
+const withoutV1 = "/chat/completions"
 
 // Owns returns the other parts of OpenAI's API. No other protocol has these paths.
 func (Dialect) Owns() []string {
 	return []string{
+		withoutV1,
 		"/v1/assistants", "/v1/audio/", "/v1/batches", "/v1/chat/", "/v1/containers", "/v1/conversations", "/v1/engines/", "/v1/evals", "/v1/files",
 		"/v1/fine_tuning/", "/v1/images/", "/v1/moderations", "/v1/organization/", "/v1/realtime", "/v1/responses", "/v1/threads", "/v1/uploads",
 		"/v1/vector_stores", "/v1/videos",
