@@ -1,9 +1,12 @@
 package containers
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Optional capabilities. A [Runtime] may have any of them, and works without. Callers use [As] to find them. [Raiser],
-// [IsolationReporter] and [ImageReporter] are capabilities of an [Instance].
+// [IsolationReporter], [ImageReporter] and [Progresser] are capabilities of an [Instance].
 
 // Preloader is a Runtime that can import modules before the launch that needs them ([Launch].Preload). Without it such
 // a launch imports everything itself.
@@ -65,6 +68,13 @@ type IsolationReporter interface {
 type ImageReporter interface {
 	// Image returns them.
 	Image() Image
+}
+
+// Progresser is an Instance that knows how much processor time it has got. Without it, a quiet one that gets none is raised later.
+type Progresser interface {
+	// Progress returns the processor time since the start of the replica's first process, and whether one of its threads could run now.
+	// ok is false if that is not known.
+	Progress() (ran time.Duration, runnable, ok bool)
 }
 
 // Image is the bytes of a container's image.

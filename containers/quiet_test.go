@@ -31,18 +31,35 @@ func (in *raisable) Raise() error {
 	return in.runtime.cannot
 }
 
+// hungry is one that says how much processor time it gets.
+type hungry struct{ *raisable }
+
+func (in hungry) Progress() (ran time.Duration, runnable, ok bool) {
+	in.runtime.mu.Lock()
+	defer in.runtime.mu.Unlock()
+	in.runtime.ran += in.runtime.gets
+	return in.runtime.ran, in.runtime.runnable, true
+}
+
 // raisingRuntime grants quiet launches.
 type raisingRuntime struct {
 	fakeRuntime
 	raised []uint64
 	cannot error
 	slow   chan struct{} // if set, Raise waits for it
+	// progress: its instances say that they get so much processor time between two samples, and whether they could run.
+	progress  bool
+	ran, gets time.Duration
+	runnable  bool
 }
 
 func (r *raisingRuntime) Start(ctx context.Context, l Launch) (Instance, error) {
 	in, err := r.fakeRuntime.Start(ctx, l)
 	if err != nil {
 		return nil, err
+	}
+	if r.progress {
+		return hungry{&raisable{in.(*fakeInstance), r}}, nil
 	}
 	return &raisable{in.(*fakeInstance), r}, nil
 }
@@ -190,6 +207,59 @@ func testQuietFor(t *testing.T, within, quietly time.Duration) {
 		}
 		h.close()
 	})
+}
+
+// A replica that gets no processor time while it is quiet is raised before its quiet time is over; one that gets some, or waits for a
+// disk, is not.
+func TestQuietAndStarved(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		gets     time.Duration
+		runnable bool
+		raised   time.Duration
+	}{
+		{"starved", StarvedEvery/starvedPart - 1, true, StarvedEvery},
+		{"slow", StarvedEvery / starvedPart, true, maxQuiet},
+		{"it waits for a disk", 0, false, maxQuiet},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var quiet atomic.Bool
+			quiet.Store(true)
+			h, r := newQuietHarness(t, &quiet)
+			r.progress, r.gets, r.runnable = true, tc.gets, tc.runnable
+			h.count(1)
+			pass(tc.raised - 1)
+			if got := r.replicas(); len(got) != 0 {
+				t.Errorf("%s: raised %v too early", tc.name, got)
+			}
+			pass(1)
+			if st := h.wantState(Running); st.Quiet || !slices.Equal(r.replicas(), []uint64{1}) {
+				t.Errorf("%s: status %+v, raised %v: expected it to be raised after %v", tc.name, st, r.replicas(), tc.raised)
+			}
+			h.close()
+		})
+	}
+}
+
+func TestStarvation(t *testing.T) {
+	var s Starvation
+	for i, step := range []struct {
+		ran          time.Duration
+		runnable, ok bool
+		want         bool
+	}{
+		{0, true, true, false},                     // nothing to compare with
+		{149 * time.Millisecond, true, true, true}, // of 3 s
+		{299 * time.Millisecond, true, true, false},
+		{299 * time.Millisecond, false, true, false}, // it waits for something else
+		{299 * time.Millisecond, true, false, false}, // not known
+		{299 * time.Millisecond, true, true, false},  // nothing to compare with
+		{299 * time.Millisecond, true, true, true},
+	} {
+		if got := s.Starved(step.ran, step.runnable, step.ok); got != step.want {
+			t.Errorf("step %d: %v, expected %v", i, got, step.want)
+		}
+	}
 }
 
 func TestNotRaised(t *testing.T) {

@@ -237,8 +237,8 @@ func (sl *slot) started(l *attempt, pid int, image Image, quiet bool) {
 }
 
 // await returns when the replica is gone: by itself, because it was asked, because it was killed, or because it was not
-// ready in time. With a raiser it raises the replica when it is ready and the owner wants it to answer, or when it has been quiet
-// for maxQuiet or half of its time: on a busy machine the lowest priority may get no time at all, and being quiet must not make
+// ready in time. With a raiser it raises the replica when it is ready and the owner wants it to answer, when it starves, or when it has been
+// quiet for maxQuiet or half of its time: on a busy machine the lowest priority may get no time at all, and being quiet must not make
 // the replica late.
 func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 	within := time.Duration(sl.set.readyWithin.Load())
@@ -246,9 +246,22 @@ func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 	late, enough := time.NewTimer(within), time.NewTimer(quietly)
 	defer late.Stop()
 	defer enough.Stop()
+	sample := time.NewTicker(StarvedEvery)
+	defer sample.Stop()
+	var hunger Starvation
+	starves := func() bool {
+		p, ok := inst.(Progresser)
+		return ok && hunger.Starved(p.Progress())
+	}
+	if raiser == nil {
+		sample.Stop()
+	} else {
+		starves() // the first sample
+	}
 	raised := make(chan error, 1)
 	raise := func() {
 		enough.Stop()
+		sample.Stop()
 		if raiser != nil {
 			go func(r Raiser) { raised <- r.Raise() }(raiser) // Raise returns when the instance ends
 		}
@@ -276,6 +289,13 @@ func (sl *slot) await(l *attempt, inst Instance, raiser Raiser) {
 		case <-wanted:
 			wanted = nil
 			raise()
+			continue
+		case <-sample.C:
+			if raiser != nil && starves() {
+				sl.set.logs.Add(l.replica, System, fmt.Sprintf("replica %d got hardly any processor time within %v of loading quietly and gets full priority",
+					l.replica, StarvedEvery))
+				raise()
+			}
 			continue
 		case <-enough.C:
 			if raiser != nil && ready != nil {

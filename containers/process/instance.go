@@ -68,6 +68,18 @@ func (in *instance) Exit() containers.Exit   { return in.exit }
 // Isolation implements [containers.IsolationReporter].
 func (in *instance) Isolation() (layers, missing []string) { return in.layers, in.missing }
 
+// Progress implements [containers.Progresser].
+func (in *instance) Progress() (ran time.Duration, runnable, ok bool) {
+	st, ok := readStat(in.pid)
+	if !ok || st.zombie {
+		return 0, false, false
+	}
+	for _, th := range threads(in.pid) {
+		runnable = runnable || th.runnable
+	}
+	return time.Duration(st.ticks) * (time.Second / 100), runnable, true
+}
+
 // isolated says what isolates it: layers and missing without its cgroup, which the launcher does not know.
 func (in *instance) isolated(layers, missing []string) {
 	in.layers, in.missing = layers, missing

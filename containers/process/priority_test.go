@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -162,6 +163,32 @@ func TestQuietIdle(t *testing.T) {
 	for range 100 {
 		checkNice(t, "raised", in.PID(), own(t))
 		policies("raised", in.PID(), false)
+	}
+}
+
+// An instance says how much processor time it has got, and whether it could use more.
+func TestProgress(t *testing.T) {
+	r := newRuntime(t)
+	out := newOutput()
+	busy := start(t, r, shell(t, `echo ready; while :; do :; done`, out)).(containers.Progresser)
+	out.until(t, "ready")
+	until(t, "it gets no processor time", func() bool {
+		ran, runnable, ok := busy.Progress()
+		return ok && runnable && ran >= 50*time.Millisecond
+	})
+	out = newOutput()
+	in := start(t, r, launch(2, "sleep", out))
+	out.until(t, "ready")
+	until(t, "it does not sleep", func() bool {
+		_, runnable, ok := in.(containers.Progresser).Progress()
+		return ok && !runnable
+	})
+	if err := in.Signal(false); err != nil {
+		t.Fatal(err)
+	}
+	waitExit(t, in)
+	if _, _, ok := in.(containers.Progresser).Progress(); ok {
+		t.Error("progress of a process that has ended")
 	}
 }
 

@@ -25,6 +25,9 @@ const (
 type stat struct {
 	pid, ppid, pgrp int
 	zombie          bool
+	// runnable: it runs, or waits for a processor. ticks is its processor time, in hundredths of a second.
+	runnable bool
+	ticks    uint64
 	// nice is the niceness of the thread, or of a process's first thread.
 	nice int
 	// start is the start time in ticks since boot. Together with the pid it identifies a process uniquely.
@@ -33,7 +36,7 @@ type stat struct {
 
 func parseStat(b []byte) (stat, bool) {
 	st, ok := procfs.ParseStat(b)
-	return stat{pid: st.PID, ppid: st.Parent, pgrp: st.Group, nice: st.Nice, start: st.Start, zombie: st.Zombie}, ok
+	return stat{pid: st.PID, ppid: st.Parent, pgrp: st.Group, nice: st.Nice, start: st.Start, zombie: st.Zombie, runnable: st.Runnable, ticks: st.Ticks}, ok
 }
 
 func readStat(pid int) (stat, bool) {

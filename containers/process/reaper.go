@@ -453,7 +453,7 @@ func killStrays(marker string) {
 	for range strayPasses {
 		found := false
 		for _, st := range descendants(os.Getpid(), processes()) {
-			st.ppid, st.pgrp, st.nice = 0, 0, 0 // fields that can change meanwhile
+			st.ppid, st.pgrp, st.nice, st.runnable, st.ticks = 0, 0, 0, false, 0 // fields that can change meanwhile
 			if !st.zombie && !killed[st] && marked(st.pid, marker+"\x00") {
 				killed[st], found = true, true
 				signalExactly(st, unix.SIGKILL)

@@ -167,7 +167,7 @@ func (z *zygote) run(ctx context.Context, environ []string, s zygoteSpec) error 
 }
 
 // start starts the process and waits until it can fork. It imports quietly, like a loading replica, until a launch that
-// is not quiet waits: on a busy machine an import of two seconds was seen to take 27 at the lowest priority. It has
+// is not quiet waits or it starves: on a busy machine an import of two seconds was seen to take 27 at the lowest priority. It has
 // full priority before it forks.
 func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -193,13 +193,7 @@ func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) erro
 	}
 	z.in = in
 	theirs.Close() // so that this process sees the zygote hang up
-	go func() {
-		select {
-		case <-z.urgent:
-			_ = in.Raise() // repeated below
-		case <-z.ready:
-		}
-	}()
+	go z.raiseEarly(in)
 	answer, err := z.readAnswer(ctx, importWait)
 	if err != nil {
 		return err
@@ -212,6 +206,27 @@ func (z *zygote) start(ctx context.Context, environ []string, s zygoteSpec) erro
 	}
 	z.since, z.enters, z.apart = time.Now(), answer.Groups, apartBy(answer)
 	return nil
+}
+
+// raiseEarly raises a zygote that imports if a launch that is not quiet waits for it, or if it starves.
+func (z *zygote) raiseEarly(in *instance) {
+	sample := time.NewTicker(containers.StarvedEvery)
+	defer sample.Stop()
+	var hunger containers.Starvation
+	hunger.Starved(in.Progress())
+	for {
+		select {
+		case <-sample.C:
+			if !hunger.Starved(in.Progress()) {
+				continue
+			}
+		case <-z.urgent:
+		case <-z.ready:
+			return
+		}
+		_ = in.Raise() // start repeats it
+		return
+	}
 }
 
 // readAnswer reads one message. An error reported by the zygote is returned as an error.

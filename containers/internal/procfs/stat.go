@@ -16,6 +16,8 @@ type Stat struct {
 	Ticks, Start uint64
 	// Zombie means that the process has ended and only its status is left.
 	Zombie bool
+	// Runnable: it runs, or waits for a processor.
+	Runnable bool
 }
 
 // ParseStat parses /proc/PID/stat (proc_pid_stat(5)). The command name in parentheses may contain anything, including
@@ -35,7 +37,7 @@ func ParseStat(text []byte) (Stat, bool) {
 	for field := range bytes.FieldsSeq(text[end+1:]) {
 		switch n {
 		case fieldState:
-			st.Zombie = field[0] == 'Z' || field[0] == 'X'
+			st.Zombie, st.Runnable = field[0] == 'Z' || field[0] == 'X', field[0] == 'R'
 		case fieldParent:
 			st.Parent, err = strconv.Atoi(string(field))
 		case fieldGroup:

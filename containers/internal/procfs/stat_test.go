@@ -23,11 +23,12 @@ func TestParseStat(t *testing.T) {
 	}{
 		{"plain", "12 (python) S 7 8 9" + tail + " 99 99\n", plain, true},
 		{"a zombie", "12 (python) Z 7 8 9" + tail, with(func(st *Stat) { st.Zombie = true }), true},
+		{"it runs", "12 (python) R 7 8 9" + tail, with(func(st *Stat) { st.Runnable = true }), true},
 		{"dead", "12 (python) X 7 8 9" + tail, with(func(st *Stat) { st.Zombie = true }), true},
 		{"low priority", "12 (python) S 7 8 9 -1 -1 1 2 3 4 5 40 2 6 7 39 -19 1 0 4711", with(func(st *Stat) { st.Nice = -19 }), true},
 		{"it ends", "12 (python) S 0 -1 -1" + tail, with(func(st *Stat) { st.Parent, st.Group, st.Session = 0, -1, -1 }), true},
 		{"a name that looks like fields", "12 (a) Z 1 (b) c) S 7 8 9" + tail, plain, true},
-		{"a name with a newline", "12 (a\nb) R 7 8 9" + tail, plain, true},
+		{"a name with a newline", "12 (a\nb) S 7 8 9" + tail, plain, true},
 		{"empty", "", Stat{}, false},
 		{"no name", "12 python S 7", Stat{}, false},
 		{"parentheses reversed", ") 12 (", Stat{}, false},
