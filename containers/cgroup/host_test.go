@@ -476,6 +476,11 @@ func TestHostBound(t *testing.T) {
 	until(t, "the kernel kills in one of them", func() bool { return over(groups[0]) || over(groups[1]) })
 }
 
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // checkQuiet makes a group quiet and normal again.
 func checkQuiet(t *testing.T, g *Group) {
 	t.Helper()
@@ -491,7 +496,7 @@ func checkQuiet(t *testing.T, g *Group) {
 			if p.hierarchy.unified {
 				file, want = "cpu.weight", map[bool]string{true: "1", false: "100"}
 			}
-			if _, err := os.Stat(path.Join(p.dir, "cpu.idle")); err == nil { // since Linux 5.15
+			if fileExists(path.Join(p.dir, "cpu.idle")) { // since Linux 5.15
 				if got, want := value(t, p.dir, "cpu.idle"), map[bool]string{true: "1", false: "0"}[quiet]; got != want {
 					t.Errorf("quiet %v: cpu.idle is %s, expected %s", quiet, got, want)
 				}
@@ -528,6 +533,9 @@ func TestHostYielding(t *testing.T) {
 	pid := forked(t, g.Places(), "/bin/sleep", "1000")
 	if !inGroup(g.Places()[0], pid) {
 		t.Errorf("process %d was not started in %s", pid, p.dir)
+	}
+	if g.Places().Yield(); fileExists(p.dir+"/cpu.idle") && value(t, p.dir, "cpu.idle") != "1" {
+		t.Error("it does not yield")
 	}
 	checkQuiet(t, g)
 	Open("/", 0).Close() // its sweep leaves alone what is held

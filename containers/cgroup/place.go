@@ -68,6 +68,14 @@ func (ps Places) Fork(start func(dir int) (pid int, err error)) (pid int, err er
 	return pid, err
 }
 
+// Yield makes the group quiet, as [Group.SetQuiet] does, where the kernel has cpu.idle. It is for a process that has just started the
+// group's first one: no earlier, because a thread that enters the group to fork would yield, too.
+func (ps Places) Yield() {
+	for _, p := range ps {
+		_ = write(filepath.Join(p.Dir, "cpu.idle"), "1") // there is none without the controller
+	}
+}
+
 // Add puts a process into the group, with all its threads, unless it is there. Its children stay where they are. A process
 // that has ended is no error. Moving a process takes about ten milliseconds, because the kernel waits until no process forks.
 func (ps Places) Add(pid int) error {

@@ -35,6 +35,7 @@ func (r *reaper) adopt(q request, release int) {
 	}
 	w := &worker{id: q.ID, pid: q.PID, lead: q.PID, first: st, marker: q.Marker, autogroup: -1, groups: q.Groups}
 	if q.Quiet {
+		q.Groups.Yield()
 		if r.quietly != nil {
 			// It has one thread, and threads that it creates inherit from that.
 			r.lowerThread(w.pid)

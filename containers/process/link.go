@@ -253,7 +253,8 @@ func (k *link) await(ctx context.Context, in *instance) (*instance, error) {
 	if in.group != nil {
 		in.group.Started()
 	}
-	// Not before: the reaper's thread is in the group while it forks, and other launches wait for that.
+	// The reaper has done this, unless the kernel is older. Not before: its thread is in the group while it forks, and other launches
+	// wait for that.
 	in.yields = in.yields && in.group.SetQuiet(true) == nil
 	return in, nil
 }

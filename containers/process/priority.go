@@ -121,6 +121,9 @@ func (r *reaper) fork(path string, argv []string, attr *syscall.ProcAttr, q requ
 			attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = dir >= 0, dir
 			return syscall.ForkExec(path, argv, attr)
 		})
+		if q.Quiet && err == nil {
+			q.Groups.Yield() // a launcher works for a while before the gateway can say so
+		}
 	}
 	if !q.Quiet || r.quietly == nil {
 		start()
