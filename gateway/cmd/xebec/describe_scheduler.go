@@ -47,7 +47,7 @@ func (p *page) plannedFunctions(functions []api.FunctionPlanStatus) {
 		if f.BudgetPerSecond > 0 {
 			budget = numerals.Short(f.BudgetPerSecond)
 		}
-		rows = append(rows, []string{f.Name, numerals.Short(f.Weight), numerals.Short(f.QueriesPerSecond), micros(f.SLOMicros), numerals.Short(f.CostPerSecond), budget, numerals.Percent(f.Refused), p.c.cell(f.RefusedWhy)})
+		rows = append(rows, []string{f.Name, numerals.Short(f.Weight), numerals.PerSecond(f.QueriesPerSecond), micros(f.SLOMicros), numerals.PerSecond(f.CostPerSecond), budget, numerals.Percent(f.Refused), p.c.cell(f.RefusedWhy)})
 		for _, c := range f.Candidates {
 			accuracy := "-"
 			if c.Accuracy != nil {
@@ -76,7 +76,7 @@ func (p *page) plannedModels(models []api.ModelPlanStatus) {
 		if m.HoldMicros > 0 {
 			hold = micros(m.HoldMicros)
 		}
-		rows = append(rows, []string{m.Model, device, capacity, numerals.Short(m.DemandPerSecond), numerals.Short(m.PlannedPerSecond), busy, numerals.Percent(m.DirectShed)})
+		rows = append(rows, []string{m.Model, device, capacity, numerals.PerSecond(m.DemandPerSecond), numerals.PerSecond(m.PlannedPerSecond), busy, numerals.Percent(m.DirectShed)})
 		batches = append(batches, []string{m.Model, "execution", m.Execution, p.c.cell(m.ExecutionWhy)}, []string{m.Model, "hold", hold, p.c.cell(m.HoldWhy)})
 		for _, r := range m.Replicas {
 			limit := "as learned"

@@ -7,8 +7,12 @@ import (
 	"strings"
 )
 
-// Short writes four significant digits, and every digit before the point: 0.07188, 12.35, 123456.
+// Short writes four significant digits, and every digit before the point: 0.07188, 12.35, 123456. Below a millionth it
+// writes an exponent, 8.221e-65, so that a table keeps its width.
 func Short(v float64) string {
+	if v != 0 && math.Abs(v) < 1e-6 {
+		return strconv.FormatFloat(v, 'e', 3, 64)
+	}
 	if math.Abs(v) < 1000 {
 		v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64) // it reads what it wrote itself
 		return strconv.FormatFloat(v, 'f', -1, 64)
@@ -31,6 +35,14 @@ func Count[N int | int64 | uint64](n N, noun string) string {
 		}
 	}
 	return text + noun + "s"
+}
+
+// PerSecond writes a rate as Short does, and 0 for one that is only what fades of an average: less than one in a million seconds.
+func PerSecond(rate float64) string {
+	if math.Abs(rate) < 1e-6 {
+		return "0"
+	}
+	return Short(rate)
 }
 
 // Percent writes a fraction as a percentage with four significant digits: 0.125 is 12.5%.

@@ -12,6 +12,8 @@ func TestNumerals(t *testing.T) {
 	}{
 		{0, "0", "0%", "0"},
 		{0.00001234, "0.00001234", "0.001234%", "0"}, // %g would write 1.234e-05
+		{8.221e-65, "8.221e-65", "8.221e-63%", "0"},
+		{1e-7, "1.000e-07", "0.00001%", "0"},
 		{0.07188, "0.07188", "7.188%", "0"},
 		{1, "1", "100%", "1"},
 		{12.3456, "12.35", "1235%", "12"},
@@ -33,6 +35,14 @@ func TestNumerals(t *testing.T) {
 	for v, want := range map[float64]string{math.Inf(1): "+Inf", math.Inf(-1): "-Inf", math.NaN(): "NaN"} {
 		if got := []string{Short(v), Thousands(v)}; got[0] != want || got[1] != want {
 			t.Errorf("%v is written as %q, want %s", v, got, want)
+		}
+	}
+}
+
+func TestPerSecond(t *testing.T) {
+	for rate, want := range map[float64]string{0: "0", 8.221e-65: "0", 0.00271: "0.00271", 12345.6: "12346", math.Inf(1): "+Inf"} {
+		if got := PerSecond(rate); got != want {
+			t.Errorf("PerSecond(%v) is %q, want %q", rate, got, want)
 		}
 	}
 }
