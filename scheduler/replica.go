@@ -502,8 +502,12 @@ func (m *Machine) kill(r *replica, reason string) {
 }
 
 func (m *Machine) killHung(r *replica, limitNanos int64) {
-	m.kill(r, fmt.Sprintf("batch %d with %d queries has had no answer for %d ms; the limit is %d ms",
-		r.oldest().batch.ID, len(r.oldest().items), int64(m.now-r.oldestAt)/1e6, limitNanos/1e6))
+	noun := "queries"
+	if len(r.oldest().items) == 1 {
+		noun = "query"
+	}
+	m.kill(r, fmt.Sprintf("batch %d with %d %s has had no answer for %d ms; the limit is %d ms",
+		r.oldest().batch.ID, len(r.oldest().items), noun, int64(m.now-r.oldestAt)/1e6, limitNanos/1e6))
 }
 
 func (m *Machine) newFlight() *flight {
