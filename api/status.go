@@ -77,12 +77,14 @@ type ModelStatus struct {
 	Dir   string     `json:"dir,omitempty"`
 	State ModelState `json:"state"`
 	// Serving says whether queries that name no version go to this one. ServingVersion is the version that they go to.
-	Serving        bool            `json:"serving"`
-	ServingVersion string          `json:"serving_version,omitempty"`
-	Created        time.Time       `json:"created,omitzero"`
-	Replicas       []ReplicaStatus `json:"replicas"`
-	QueueDepth     int             `json:"queue_depth"`
-	Capacity       *CapacityStatus `json:"capacity,omitempty"`
+	Serving        bool   `json:"serving"`
+	ServingVersion string `json:"serving_version,omitempty"`
+	// Created is when the version was declared first, since it was deleted last. It is missing if the history does not reach back. For a version
+	// of a watched directory it is when this process read it.
+	Created    time.Time       `json:"created,omitzero"`
+	Replicas   []ReplicaStatus `json:"replicas"`
+	QueueDepth int             `json:"queue_depth"`
+	Capacity   *CapacityStatus `json:"capacity,omitempty"`
 	// Hedges is missing if no query was sent to a second replica.
 	Hedges *HedgeStatus `json:"hedges,omitempty"`
 	// ObjectiveMicros is the current target for the evaluation time of a batch.

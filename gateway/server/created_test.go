@@ -21,6 +21,47 @@ func createdOf(t *testing.T, s *Server, name string) time.Time {
 	return all[0].Created
 }
 
+func modelCreated(t *testing.T, s *Server, version string) time.Time {
+	t.Helper()
+	all, err := s.Models(context.Background(), "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		if all[i].Spec.Version == version {
+			return all[i].Created
+		}
+	}
+	t.Fatalf("there is no version m@%s", version)
+	return time.Time{}
+}
+
+// A version of a model was created when it was declared first, not when the gateway that serves it has read it, and each version has a time
+// of its own.
+func TestWhenAVersionWasCreated(t *testing.T) {
+	cfg := Config{DataDir: t.TempDir()}
+	before := time.Now()
+	s, _, _, stop := aliveUntil(t, cfg)
+	mustApply(t, s, model)
+	first := modelCreated(t, s, "1")
+	if first.Before(before) || first.After(time.Now()) {
+		t.Errorf("m@1 was created at %v, and declared between %v and now", first, before)
+	}
+	mustApply(t, s, strings.Replace(model, `version: "1"`, `version: "2"`, 1))
+	second := modelCreated(t, s, "2")
+	if !second.After(first) {
+		t.Errorf("m@2 was created at %v, and m@1 before it at %v", second, first)
+	}
+	stop()
+
+	s, _, _ = alive(t, cfg)
+	for version, want := range map[string]time.Time{"1": first, "2": second} {
+		if now := modelCreated(t, s, version); !now.Equal(want) {
+			t.Errorf("after a restart m@%s was created at %v, want %v", version, now, want)
+		}
+	}
+}
+
 // A function was created when it was declared first: not when it was changed, and not when the gateway that serves it has read it. Where nothing
 // says when that was, there is no time.
 func TestWhenAFunctionWasCreated(t *testing.T) {

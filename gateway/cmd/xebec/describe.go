@@ -253,7 +253,7 @@ func (p *page) model(m *api.ModelStatus) {
 		serving += ", version " + m.ServingVersion + " is"
 	}
 	p.field(0, "Serving", serving)
-	p.field(0, "Created", p.since(m.Created))
+	p.field(0, "Created", cmp.Or(p.since(m.Created), "unknown"))
 	p.field(0, "Directory", m.Dir)
 	p.field(0, "Digest", m.Spec.Digest)
 	p.field(0, "Interpreter", m.Spec.Interpreter)

@@ -84,7 +84,7 @@ func (p *page) traffic(indent int, t *api.TrafficStatus) {
 	serving := t.Serving
 	switch {
 	case serving == "":
-		serving = "none: no version may serve"
+		serving = "none yet: no version is available"
 	case spec.Serving == serving:
 		serving += ", pinned"
 	}

@@ -36,13 +36,13 @@ type ledger struct {
 	revisions map[state.ObjectKey]uint64 // of each object, in the store or by count
 	lost      map[state.ObjectKey]bool   // objects that the store had taken and does not have any more
 	events    []api.HistoryEvent         // of a gateway without a store, oldest first
-	// created is when each applied function was declared first, since it was deleted last. A zero time: the history does not say.
-	created map[string]time.Time
+	// created is when each applied function and version was declared first, since it was deleted last. A zero time: the history does not say.
+	created map[state.ObjectKey]time.Time
 }
 
 func (l *ledger) init(stored bool, started time.Time) {
 	l.stored, l.count = stored, firstCount(started)
-	l.revisions, l.lost, l.created = map[state.ObjectKey]uint64{}, map[state.ObjectKey]bool{}, map[string]time.Time{}
+	l.revisions, l.lost, l.created = map[state.ObjectKey]uint64{}, map[state.ObjectKey]bool{}, map[state.ObjectKey]time.Time{}
 }
 
 // firstCount is where a gateway without a store begins to count its changes. It stays below 2^53 until the year 2255, so programs
@@ -75,8 +75,8 @@ func (l *ledger) take(k state.ObjectKey, revision uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.lost, k)
-	if k.Kind == string(api.KindFunction) && l.revisions[k] != revision { // it may have been deleted and declared again
-		delete(l.created, k.Name)
+	if l.revisions[k] != revision { // it may have been deleted and declared again
+		delete(l.created, k)
 	}
 	if revision == 0 {
 		delete(l.revisions, k)

@@ -281,6 +281,9 @@ func (r *Reader) Models(ctx context.Context, name string) ([]api.ModelStatus, er
 		if !r.addLife(v, &m) {
 			continue // it was deleted meanwhile: a caller that edits its declaration must not declare it again
 		}
+		if at, applied := r.cfg.Declarations.Created(api.KindModel, v.ID().String()); applied {
+			m.Created = at // without this it is when this process read the declaration
+		}
 		if name != "" {
 			m.Logs = lastLines([]*deployment.Deployment{v.Deployment}, deployment.LogLines)
 			m.Accuracy = v.Accuracy(ctx)
@@ -351,7 +354,7 @@ func (r *Reader) functions(name string) []api.FunctionStatus {
 	out := r.cfg.Functions.Status(s, name, contexts)
 	for i := range out {
 		out[i].Revision = r.cfg.Declarations.Revision(api.KindFunction, out[i].Spec.Name)
-		out[i].Created = r.cfg.Declarations.Created(out[i].Spec.Name)
+		out[i].Created, _ = r.cfg.Declarations.Created(api.KindFunction, out[i].Spec.Name)
 		if out[i].Policy != nil { // a function without models has none
 			out[i].Policy.Store = r.store()
 		}
