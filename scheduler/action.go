@@ -64,12 +64,43 @@ type Actions struct {
 	WantTurn bool
 }
 
+// moveTo moves the actions into to, which it empties first, and takes over the memory of its lists. Most calls have one or two lists to
+// move, and a list costs three stores that the garbage collector may want to know of.
+func (a *Actions) moveTo(to *Actions) {
+	to.Reset()
+	if len(a.Dispatches) > 0 {
+		to.Dispatches, a.Dispatches = a.Dispatches, to.Dispatches
+	}
+	if len(a.Kills) > 0 {
+		to.Kills, a.Kills = a.Kills, to.Kills
+	}
+	if len(a.Ends) > 0 {
+		to.Ends, a.Ends = a.Ends, to.Ends
+	}
+	if len(a.Drained) > 0 {
+		to.Drained, a.Drained = a.Drained, to.Drained
+	}
+	if len(a.Evaluated) > 0 {
+		to.Evaluated, a.Evaluated = a.Evaluated, to.Evaluated
+	}
+	to.EndTurn, to.WantTurn = a.EndTurn, a.WantTurn
+	a.EndTurn, a.WantTurn = 0, false
+}
+
 // Reset empties the lists. It keeps their memory and clears the pointers in them.
 func (a *Actions) Reset() {
-	clear(a.Dispatches)
-	clear(a.Kills)
-	clear(a.Ends)
-	a.Dispatches, a.Kills, a.Ends = a.Dispatches[:0], a.Kills[:0], a.Ends[:0]
+	if len(a.Dispatches) > 0 {
+		clear(a.Dispatches)
+		a.Dispatches = a.Dispatches[:0]
+	}
+	if len(a.Kills) > 0 {
+		clear(a.Kills)
+		a.Kills = a.Kills[:0]
+	}
+	if len(a.Ends) > 0 {
+		clear(a.Ends)
+		a.Ends = a.Ends[:0]
+	}
 	a.Drained, a.Evaluated = a.Drained[:0], a.Evaluated[:0]
 	a.EndTurn, a.WantTurn = 0, false
 }

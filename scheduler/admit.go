@@ -12,6 +12,8 @@ const (
 	probeNanos = api.Nanos(1e9) //xebec:limit interval between queries admitted against a profile
 	// longDeadlineNanos: a query with at least this long until its deadline is never refused because of a profile.
 	longDeadlineNanos = int64(3600e9)
+	// surely is a factor that exceeds every rounding error of an estimate.
+	surely = 1 + 1e-9
 )
 
 // admit returns the code that an arriving query is refused with, or OK.
@@ -87,8 +89,10 @@ func (m *Machine) willMissDeadline(f *function, it *Item) bool {
 		return false
 	}
 	// Each lost query that waits costs its replica a batch of one before anything else.
-	alone := (m.retries.len() + m.ready - 1) / m.ready
-	byBytes := max(1, m.cfg.Batching.MaxBatchBytes/max(1, it.bytes)) // as if all queries were of this size
+	alone := 0
+	if n := m.retries.len(); n > 0 {
+		alone = (n + m.ready - 1) / m.ready
+	}
 	// Later arrivals of other functions may be more urgent, or have a turn before queries that wait now.
 	coming := max(0, (m.rate.at(m.now)-f.rate.at(m.now))*float64(left))
 	room := 0
@@ -96,16 +100,22 @@ func (m *Machine) willMissDeadline(f *function, it *Item) bool {
 		if !r.open() {
 			continue
 		}
-		most := min(m.capOf(r), byBytes)
+		most := m.capOf(r)
+		if most*it.bytes > m.cfg.Batching.MaxBatchBytes { // as if all queries were of this size
+			most = min(most, max(1, m.cfg.Batching.MaxBatchBytes/it.bytes))
+		}
 		if !r.profile.known() || most == r.controller.cap() && !r.controller.settled() {
 			return false
 		}
 		busy := r.remaining(m.now) + int64(alone)*r.profile.predict(1)
+		each := max(1, r.profile.predict(most))
+		if float64(room+most) > float64(m.live)+coming && float64(left) > surely*r.profile.margin*float64(busy+each) {
+			return false // a whole batch suffices: the usual case, without a division
+		}
 		mine := int64(float64(left)/r.profile.margin) - busy
 		if mine <= 0 {
 			continue
 		}
-		each := max(1, r.profile.predict(most))
 		whole := mine / each
 		joining := m.rate.at(m.now) * float64(busy+whole*each) / float64(m.ready)
 		room += int(whole)*most + max(0, r.profile.within(mine-whole*each, most)-int(joining))

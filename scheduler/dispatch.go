@@ -28,11 +28,15 @@ const holdSlackNanos = 2_000_000
 // Report all events that are at hand before calling Ready, so that queries that arrive together share a batch.
 func (m *Machine) Ready(now api.Nanos, a *Actions) {
 	m.tick(now)
-	m.expireQueued()
-	m.dispatch()
+	if m.queuedItems() > 0 {
+		m.expireQueued()
+		m.dispatch()
+	} else {
+		m.holdUntil, m.followAt = api.Never, api.Never
+		m.endTurn()
+	}
 	m.hedge()
-	a.Reset()
-	*a, m.out = m.out, *a
+	m.out.moveTo(a)
 }
 
 func (m *Machine) dispatch() {
@@ -137,6 +141,12 @@ func (m *Machine) emptiest() *replica {
 // ready first. Replicas that are too slow for the most urgent query rank lower. Replicas reserved for functions without
 // waiting queries rank lowest: they help out rather than idle.
 func (m *Machine) pickIdle() *replica {
+	if len(m.replicas) == 1 {
+		if r := m.replicas[0]; r.open() && m.mayBegin(r) && !m.hasRejectedAll(r) {
+			return r
+		}
+		return nil
+	}
 	var best *replica
 	var bestNanos int64
 	var bestRank int

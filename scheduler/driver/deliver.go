@@ -41,8 +41,9 @@ func (l *Lane) act(now api.Nanos, d *delivery) {
 			if a.Hedge {
 				continue // they have waited for a replica once, and were counted then
 			}
+			queueNanos := &l.measured().queueNanos
 			for _, q := range a.Batch.Queries {
-				l.measured().queueNanos.observe(int64(now - q.Arrived))
+				queueNanos.observe(int64(now - q.Arrived))
 			}
 		}
 		for _, k := range l.actions.Kills {
@@ -52,10 +53,11 @@ func (l *Lane) act(now api.Nanos, d *delivery) {
 			d.takeDrained(l.replicas[id])
 		}
 		for _, e := range l.actions.Evaluated {
-			l.measured().batchSize.observe(int64(e.Queries))
-			l.measured().evalNanos.observe(e.EvalNanos)
+			m := l.measured()
+			m.batchSize.observe(int64(e.Queries))
+			m.evalNanos.observe(e.EvalNanos)
 			if e.Code == api.OK {
-				l.measured().bySize.observe(e.Queries, e.EvalNanos)
+				m.bySize.observe(e.Queries, e.EvalNanos)
 			}
 		}
 		d.ends = append(d.ends, l.actions.Ends...)
@@ -75,7 +77,9 @@ func (l *Lane) act(now api.Nanos, d *delivery) {
 		l.gone, l.replicas, l.actions = nil, nil, scheduler.Actions{}
 		l.machine.FreeBuffers()
 	}
-	l.gone = l.gone[:0]
+	if len(l.gone) > 0 {
+		l.gone = l.gone[:0]
+	}
 }
 
 func (d *delivery) takeDrained(a *attached) {
@@ -129,8 +133,11 @@ func (d *delivery) deliver(l *Lane) {
 	for _, done := range d.drained {
 		done()
 	}
-	clear(d.kills)
 	clear(d.ends)
-	clear(d.drained)
-	d.kills, d.ends, d.drained = d.kills[:0], d.ends[:0], d.drained[:0]
+	d.ends = d.ends[:0]
+	if len(d.kills)+len(d.drained) > 0 {
+		clear(d.kills)
+		clear(d.drained)
+		d.kills, d.drained = d.kills[:0], d.drained[:0]
+	}
 }

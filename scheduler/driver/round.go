@@ -196,7 +196,7 @@ func (l *Lane) takeReports() (latest api.Nanos) {
 		default:
 			l.machine.BatchDone(r.at, r.replica, &r.result)
 		}
-		*r = report{}
+		r.gone, r.crashed, r.flows, r.begun, r.result.Detail = false, false, false, nil, "" // all other fields are always set
 		reportPool.Put(r)
 	}
 	return latest
