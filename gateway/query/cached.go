@@ -3,6 +3,7 @@ package query
 import (
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/cache"
+	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/xebec-serving/xebec/scheduler/driver"
 )
 
@@ -24,6 +25,31 @@ func (q *Query) lookUp() (needsLane bool) {
 		needsLane = needsLane || m.evaluated
 	}
 	return needsLane
+}
+
+// mostPrefetched is how many candidates of a function the caches are prefetched for.
+const mostPrefetched = 8
+
+// prefetch hashes the query, and prefetches what lookUp and put are likely to read: the sooner, the less they wait for memory.
+func (q *Query) prefetch() {
+	r := q.request
+	fn := r.fn
+	if fn == nil || !fn.Selects {
+		q.prefetchOf(r.model)
+		return
+	}
+	for i := range fn.Candidates[:min(len(fn.Candidates), mostPrefetched)] {
+		q.prefetchOf(fn.Candidates[i].Model)
+	}
+	if j := r.path.joins; fn.Mode == selection.One && len(j.slots) > 0 && len(r.salt) == 0 && !r.learning {
+		cache.Prefetch(j.lastWith(q.digest())) // the digest is the key in the caches
+	}
+}
+
+func (q *Query) prefetchOf(m *Model) {
+	if handle := m.usableCache(); handle != nil && !q.request.unlisted {
+		handle.Prefetch(q.key(m.Contextual.Load()))
+	}
 }
 
 // saltFor returns what distinguishes equal inputs: the caller's salt and, for models that see it, the context.

@@ -36,6 +36,10 @@ func (q *Query) scratchpad() *scratch {
 
 // combine makes one answer of the members' predictions. It returns true if the policy asks more members first.
 func (q *Query) combine(fn *Function) bool {
+	if fn.Mode == selection.One && q.asked.Len() == 1 {
+		q.takeOnly(fn)
+		return false
+	}
 	s := q.scratch
 	c := &s.combining
 	*c = selection.Combination{Selected: q.asked, Answers: s.answers[:0], Winner: -1}
@@ -60,11 +64,6 @@ func (q *Query) combine(fn *Function) bool {
 	if q.arrived == 0 {
 		q.Code = first
 		fn.Learning.Late.Add(uint64(q.asked.Len()))
-		return false
-	}
-	if q.asked.Len() == 1 && fn.Mode == selection.One {
-		result := q.members[0].Result()
-		q.Outputs, q.Confidence, q.agreed = result.Outputs, result.Confidence, q.arrived
 		return false
 	}
 	if fn.Averages.combines() {
@@ -99,6 +98,22 @@ func (q *Query) combine(fn *Function) bool {
 		q.Outputs = s.output[:]
 	}
 	return false
+}
+
+// takeOnly makes the only candidate's prediction the answer.
+func (q *Query) takeOnly(fn *Function) {
+	m := q.members[0] // shadows come after it
+	if m.code != api.OK {
+		if m.code == api.InvalidInput {
+			q.Detail = m.Detail
+		}
+		q.Code = m.code
+		fn.Learning.Late.Add(1)
+		return
+	}
+	result := m.Result()
+	q.arrived, q.agreed = q.asked, q.asked
+	q.Outputs, q.Confidence = result.Outputs, result.Confidence
 }
 
 // class returns the index of the first member with the same outputs, as far as they are compared.

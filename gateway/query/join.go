@@ -188,16 +188,6 @@ func (j *joins) put(q *Query) {
 		j.lastWith(s.digest).Store(q.ID)
 	}
 	s.mu.Unlock()
-	j.prefetchAfter(q.ID)
-}
-
-// prefetchAfter prefetches the slot of the next query. It was last written a turn of the ring ago, and lies in no cache of the processor.
-func (j *joins) prefetchAfter(id uint64) {
-	s := &j.slots[(id+1)&uint64(len(j.slots)-1)]
-	cache.Prefetch(s)
-	cache.Prefetch(&s.versions)
-	cache.Prefetch(&s.packed)
-	cache.Prefetch(&s.inline)
 }
 
 // lastWith is the place of the id of the last query with the digest.

@@ -266,16 +266,17 @@ func (r *Request) SubmitCorked(cork *Cork) {
 func (r *Request) begin() {
 	p, n := r.path, len(r.queries)
 	r.pending.Store(int32(n) + 1)
+	seq := p.ids.take(n)
+	for i, q := range r.queries {
+		q.begin(p.ids.id(seq + uint64(i)))
+		q.prefetch()
+	}
 	if r.fn != nil {
 		r.pickAllowed()
 		r.route()
 	}
 	if r.refused {
 		r.fn.Choice.CountRefused(n)
-	}
-	seq := p.ids.take(n)
-	for i, q := range r.queries {
-		q.begin(p.ids.id(seq + uint64(i)))
 	}
 }
 

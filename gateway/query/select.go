@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 
 	"github.com/xebec-serving/xebec/api"
-	"github.com/xebec-serving/xebec/gateway/cache"
 	"github.com/xebec-serving/xebec/gateway/selection"
 	"github.com/zeebo/xxh3"
 )
@@ -71,9 +70,6 @@ func (q *Query) chooseByPolicy(fn *Function) {
 		}
 	}
 	in.Allowed = allowed
-	if j := r.path.joins; fn.Mode == selection.One && len(j.slots) > 0 && len(r.salt) == 0 && !r.learning {
-		cache.Prefetch(j.lastWith(q.digest())) // for put; the digest is the key in the caches
-	}
 	if fn.Needs.Inputs {
 		in.Inputs, in.Context = fn.inputs(q.Inputs), r.context
 	}
@@ -199,9 +195,6 @@ func (q *Query) ask(to *[]*member, model *Model, queue int32, candidate int) *me
 	}
 	m.code, m.leads, m.retried, m.evaluated, m.holds = api.OK, false, false, false, false
 	m.contextual, m.unvetted = model.Contextual.Load(), false
-	if handle := model.usableCache(); handle != nil && !r.unlisted {
-		handle.Prefetch(q.key(m.contextual)) // for lookUp
-	}
 	if m.alarmed.Load() != alarmUnset { // a store costs more, and most members never wait and never move
 		m.alarmed.Store(alarmUnset)
 	}
