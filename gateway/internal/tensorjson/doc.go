@@ -33,5 +33,5 @@
 // to a body after the next one.
 //
 // Where to read next: request.go, rows.go and feedback.go for the dialect, value.go for matching shapes, plain.go for the
-// loop in which the time of a tensor is spent, number.go for converting decimals to floats and why that is correct.
+// loops in which the time of a tensor is spent (plain_amd64.s has the same in vector instructions), number.go for converting decimals to floats and why that is correct.
 package tensorjson

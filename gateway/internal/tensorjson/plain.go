@@ -52,12 +52,38 @@ func ends(text uint64) uint64 {
 }
 
 // plains reads numbers, as long as they are plain, and the commas between them. It returns how many it has put into out, and the offset after the last
-// one; there it found a comma or a closing bracket.
-//
-// The time to read a tensor is that of this loop. It looks for the end of a number first, so that the processor can begin with the next number while it
-// still works on the digits: only the operations that find the end follow one another from number to number, so there are few of them. There is no branch
-// for the sign, and as few as possible for the number of digits: these vary from number to number, so that the processor would often guess wrong.
+// one; there it found a comma or a closing bracket. The time to read a tensor is spent here.
 func plains(b []byte, i int, out []plain) (n, next int) {
+	if !hasVectors {
+		return plainWords(b, i, out)
+	}
+	next = i
+	for {
+		k, at := plainVectors(b, i, out[n:])
+		if k > 0 {
+			n, next, i = n+k, at, at+1
+		}
+		// After a run of the common form, one number of another form; where there are no such runs, it does not pay to come back.
+		few := out[n:]
+		if k >= 4 && len(few) > 0 {
+			few = few[:1]
+		}
+		m, at := plainWords(b, i, few)
+		if m > 0 {
+			n, next, i = n+m, at, at+1
+		}
+		if m < len(few) || n == len(out) || b[next] != ',' {
+			return n, next
+		}
+	}
+}
+
+// plainWords is plains with words of eight bytes, for all forms and processors.
+//
+// It looks for the end of a number first, so that the processor can begin with the next number while it still works on the digits: only the operations
+// that find the end follow one another from number to number, so there are few of them. There is no branch for the sign, and as few as possible for the
+// number of digits: these vary from number to number, so that the processor would often guess wrong.
+func plainWords(b []byte, i int, out []plain) (n, next int) {
 	next = i
 	for n < len(out) && len(b)-i >= plainAhead {
 		t := (*window)(b[i : i+plainAhead : i+plainAhead])

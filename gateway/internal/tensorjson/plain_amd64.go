@@ -1,0 +1,44 @@
+package tensorjson
+
+import "golang.org/x/sys/cpu"
+
+// hasVectors reports whether the processor has the instructions of plainVectors. Only tests change it.
+var hasVectors = cpu.X86.HasAVX2 && cpu.X86.HasBMI1
+
+// shuffles has a row for each pair of a number's length, up to 15, and its sign: the index is twice the length, and one more with a sign. digits moves
+// the digits of d.ddd to the end of sixteen bytes, without the point and the sign, and puts zeros before them. If there are no digits on one side of
+// the point, it moves the point, which is no digit. about is that of a plain number at 0.
+var shuffles = func() (rows [32]struct {
+	digits [16]byte
+	about  uint64
+	_      uint64
+}) {
+	const zero = 0x80
+	for i := range rows {
+		length, minus := i/2, i%2
+		row := &rows[i]
+		point := minus + 1
+		places := length - point - 1
+		for at := range row.digits {
+			from := length - len(row.digits) + at
+			switch {
+			case places < 1:
+				row.digits[at] = byte(point)
+			case from > point:
+				row.digits[at] = byte(from)
+			case from == point:
+				row.digits[at] = byte(minus)
+			default:
+				row.digits[at] = zero
+			}
+		}
+		row.about = uint64(minus)<<placesBits | uint64(max(places, 0))
+	}
+	return rows
+}()
+
+// plainVectors is plains for numbers of one digit, a point and more digits, of up to fifteen bytes with their sign, that a comma follows. It stops before
+// any other, and within 34 bytes of the end of b. It skips one space before a number. Results are as of plains.
+//
+//go:noescape
+func plainVectors(b []byte, i int, out []plain) (n, next int)
