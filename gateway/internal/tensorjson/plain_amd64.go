@@ -37,8 +37,34 @@ var shuffles = func() (rows [32]struct {
 	return rows
 }()
 
-// plainVectors is plains for numbers of one digit, a point and more digits, of up to fifteen bytes with their sign, that a comma follows. It stops before
-// any other, and within 34 bytes of the end of b. It skips one space before a number. Results are as of plains.
+// longTails has a row for each number of places from 13 to 18: a mask of the digits after the point among the last sixteen bytes, and what the digit
+// before the point and the first two after it count beside those.
+var longTails = func() (rows [6]struct {
+	mask               [16]byte
+	whole, tenth, next uint64
+	places             uint64
+	_                  [2]uint64
+}) {
+	for i := range rows {
+		row, places := &rows[i], 13+i
+		in := min(places, len(row.mask))
+		for at := len(row.mask) - in; at < len(row.mask); at++ {
+			row.mask[at] = 0xff
+		}
+		power := pow10Int[8] * pow10Int[in-8] // of the last sixteen bytes
+		row.whole, row.places = power*pow10Int[places-in], uint64(places)
+		if places > in {
+			row.tenth = power * pow10Int[places-in-1]
+		}
+		if places > in+1 {
+			row.next = power
+		}
+	}
+	return rows
+}()
+
+// plainVectors is plains for numbers of one digit, a point and up to 18 more digits, that a comma follows. It stops before any other, and within 34
+// bytes of the end of b. It skips one space before a number. Results are as of plains.
 //
 //go:noescape
 func plainVectors(b []byte, i int, out []plain) (n, next int)

@@ -24,6 +24,18 @@ DATA thousands<>+0(SB)/8, $0x0001271000012710
 DATA thousands<>+8(SB)/8, $0x0001271000012710
 GLOBL thousands<>(SB), RODATA|NOPTR, $16
 
+// EIGHTS puts the number of the sixteen digits of X0 into W, with TEMP.
+#define EIGHTS(W, TEMP) \
+	VPMADDUBSW X11, X0, X0; \
+	VPMADDWD X12, X0, X0; \
+	VPACKUSDW X0, X0, X0; \
+	VPMADDWD X13, X0, X0; \
+	VMOVQ X0, W; \
+	MOVL W, TEMP; \
+	SHRQ $32, W; \
+	IMUL3Q $100000000, TEMP, TEMP; \
+	ADDQ TEMP, W
+
 // NUMBER reads the number of so many bytes at P into (DI). A byte that is no digit, a point in another place and a number without a digit before or
 // after it end at done: the rows of impossible lengths move the point among the digits.
 #define NUMBER(P, LENGTH) \
@@ -40,15 +52,7 @@ GLOBL thousands<>(SB), RODATA|NOPTR, $16
 	VPSUBUSB X10, X0, X1; \
 	VPTEST X1, X1; \
 	JNZ done; \
-	VPMADDUBSW X11, X0, X0; \
-	VPMADDWD X12, X0, X0; \
-	VPACKUSDW X0, X0, X0; \
-	VPMADDWD X13, X0, X0; \
-	VMOVQ X0, R11; \
-	MOVL R11, BX; \
-	SHRQ $32, R11; \
-	IMUL3Q $100000000, BX, BX; \
-	ADDQ BX, R11; \
+	EIGHTS(R11, BX); \
 	MOVQ R11, (DI); \
 	MOVQ P, R11; \
 	SUBQ R14, R11; \
@@ -91,7 +95,7 @@ pair:
 	VPMOVMSKB Y1, DX
 	TZCNTL DX, AX // 32 if there is no comma
 	CMPL AX, $15
-	JA done
+	JA long
 	NUMBER(SI, AX)
 	LEAQ (SI)(AX*1), R15
 	DECQ CX
@@ -109,7 +113,7 @@ second:
 	MOVQ DX, AX
 	SUBQ R12, AX
 	CMPL AX, $15
-	JA done
+	JA next
 	NUMBER(R12, AX)
 	MOVQ DX, R15
 	LEAQ 1(DX), SI
@@ -124,6 +128,63 @@ next:
 space:
 	ADDQ $1, SI
 	JMP pair
+
+	// The last digits of a longer number are its last sixteen bytes. Those before them are the one before the point, R11, and up to two
+	// after it, DX and R10.
+long:
+	CMPL AX, $21
+	JA done
+	XORL BX, BX
+	CMPB (SI), $'-'
+	SETEQ BX
+	LEAQ (SI)(BX*1), R12
+	CMPB 1(R12), $'.'
+	JNE done
+	MOVQ AX, R9
+	SUBQ BX, R9 // from 15 on
+	CMPL R9, $20
+	JA done
+	SHLQ $6, R9
+	LEAQ ·longTails(SB), R10
+	LEAQ -(15*64)(R10)(R9*1), R9
+	VMOVDQU -16(SI)(AX*1), X0
+	VPSUBB X9, X0, X0
+	VPAND (R9), X0, X0
+	VPSUBUSB X10, X0, X1
+	VPTEST X1, X1
+	JNZ done
+	MOVBLZX (R12), R11
+	SUBL $'0', R11
+	CMPL R11, $9
+	JA done
+	MOVBLZX 2(R12), DX
+	SUBL $'0', DX
+	CMPL DX, $9
+	JA done
+	MOVBLZX 3(R12), R10
+	SUBL $'0', R10
+	CMPL R10, $9
+	JA done
+	IMULQ 16(R9), R11
+	IMULQ 24(R9), DX
+	IMULQ 32(R9), R10
+	ADDQ DX, R11
+	ADDQ R10, R11
+	EIGHTS(DX, R10)
+	ADDQ DX, R11
+	MOVQ R11, (DI)
+	MOVQ SI, DX
+	SUBQ R14, DX
+	SHLQ $6, DX
+	SHLL $5, BX
+	ORQ BX, DX
+	ORQ 40(R9), DX
+	MOVQ DX, 8(DI)
+	ADDQ $16, DI
+	LEAQ (SI)(AX*1), R15
+	LEAQ 1(R15), SI
+	DECQ CX
+	JNZ loop
 
 done:
 	VZEROUPPER

@@ -62,7 +62,7 @@ func TestVectors(t *testing.T) {
 			for range 1 + rng.IntN(40) {
 				f := rng.Float64() * 10
 				at := len(text)
-				if text = strconv.AppendFloat(text, f, 'f', 1+rng.IntN(12), 64); text[at+1] != '.' {
+				if text = strconv.AppendFloat(text, f, 'f', 1+rng.IntN(18), 64); text[at+1] != '.' {
 					text = append(text[:at], "9.75"...) // 10 after rounding
 				}
 				if rng.IntN(2) == 0 {
@@ -85,7 +85,7 @@ func TestVectors(t *testing.T) {
 		for i := range text {
 			text[i] = alphabet[rng.IntN(len(alphabet))]
 			if i > 0 && text[i-1] == ',' && rng.IntN(2) == 0 { // so that some are numbers
-				copy(text[i:], strconv.AppendFloat(nil, rng.NormFloat64(), 'f', 1+rng.IntN(14), 64))
+				copy(text[i:], strconv.AppendFloat(nil, rng.NormFloat64(), 'f', 1+rng.IntN(22), 64))
 			}
 		}
 		checkVectors(t, page, text)
