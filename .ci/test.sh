@@ -99,6 +99,9 @@ clients() { .ci/clients.sh python typescript protocols; }
 
 demo_models() { build/venv/bin/python -m pytest -q deploy/demo/tests; }
 
+# The parts of the benchmarks' trainers that need no data. Without jax and onnx, tests of networks are skipped.
+trainers() { build/venv/bin/python -m pytest -q -p no:cacheprovider bench/models/learning; }
+
 # The doorbell as a Promela model, checked exhaustively for lost wake-ups.
 doorbell() {
 	if ! command -v spin >/dev/null && command -v apt-get >/dev/null && [[ $(id -u) == 0 ]]; then
@@ -111,7 +114,7 @@ doorbell() {
 # A minute of everything at once. It needs the machine for itself: under the race detector's load clients give up too early.
 soak() { "$go" run ./bench/cmd/soak -duration 60s -lives 3 -redis redis-server -out ''; }
 
-all=(prepare architecture docker go-race forecasts allocations described python-binding clients demo doorbell-model soak)
+all=(prepare architecture docker go-race forecasts allocations described python-binding clients demo trainers doorbell-model soak)
 for name in "${only[@]}"; do
 	if [[ " ${all[*]} " != *" $name "* ]]; then
 		echo "error: there is no stage '$name'; expected one of: ${all[*]}" >&2
@@ -129,6 +132,7 @@ stage described described
 stage python-binding python_binding
 stage clients clients
 stage demo demo_models
+stage trainers trainers
 stage doorbell-model doorbell
 stage soak soak
 

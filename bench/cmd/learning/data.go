@@ -33,6 +33,10 @@ type Trained struct {
 	Name  string  `json:"name"`
 	What  string  `json:"what"`
 	Error float64 `json:"error"`
+	// A network has the library that has trained it, the number of its parameters, and the bytes of its file.
+	Framework  string `json:"framework,omitempty"`
+	Parameters int    `json:"parameters,omitempty"`
+	Bytes      int    `json:"bytes,omitempty"`
 }
 
 // user is a user of figure 10, with its reported group.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/xebec-serving/xebec/bench/internal/gateway"
 	"github.com/xebec-serving/xebec/bench/internal/results"
 	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
@@ -93,6 +94,11 @@ func measureEnsemble(ctx context.Context, cfg config, e *experiment, title strin
 		return nil, err
 	}
 	defer g.Stop()
+	return askEnsembles(ctx, cfg, g, e, title)
+}
+
+// askEnsembles asks the function of each policy.
+func askEnsembles(ctx context.Context, cfg config, g *gateway.Gateway, e *experiment, title string) (*Ensembles, error) {
 	out := &Ensembles{Title: title, Queries: cfg.scaled(e.Queries), Models: slices.Clone(e.Models)}
 	for i := range out.Models { // over the measured queries, which are not all with -quick
 		m := &out.Models[i]

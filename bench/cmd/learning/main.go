@@ -9,10 +9,13 @@
 //	learning -quick
 //	learning -orders
 //	learning -lsh
+//	learning -sets
+//	learning -networks
 //
 // With -orders nothing is started: 20 orders of data sets, and of streams in which models fail, are played to the policies' own code in this
 // process, beside the paper's algorithms, and with a sweep of the parameters. With -lsh nothing is started either: the data sets are played
-// through a cache with approximate keys.
+// through a cache with approximate keys. -sets is like -orders, with data sets of images, speech, tables and text instead of digits.
+// -networks serves ONNX graphs of different size and asks ensembles of them over HTTP.
 //
 // Progress goes to stderr, the results to bench/results/<date>-learning.json and .md, with an SVG for each figure. The exit status is 1 if an
 // answer differed from the model's. A claim of the paper that does not hold here is in the report and is not an error.
@@ -92,6 +95,8 @@ func run(ctx context.Context) error {
 	only := flag.String("only", "", "parts to measure, separated by commas: figures by their numbers in the paper, and cache for its section 4.2; empty: all")
 	orders := flag.Bool("orders", false, "play many orders of data sets to the policies, in this process and without a gateway, instead of the figures")
 	lsh := flag.Bool("lsh", false, "play data sets through a prediction cache with approximate keys, in this process, instead of the figures")
+	sets := flag.Bool("sets", false, "play many orders of images, speech, tables and text to the policies, as -orders does")
+	networks := flag.Bool("networks", false, "serve networks of different size by ONNX Runtime, and ask ensembles of them over HTTP, instead of the figures")
 	date := flag.String("date", "", "the day in the names of the results, as 2006-01-02; empty: today")
 	if err := runner.ParseFlags(); err != nil {
 		return err
@@ -104,16 +109,30 @@ func run(ctx context.Context) error {
 		}
 		taken.When = day
 	}
-	if *orders && *lsh {
-		return errors.New("-orders and -lsh: expected one of them")
+	instead := 0 // modes that were chosen instead of the figures
+	for _, chosen := range []bool{*orders, *lsh, *sets, *networks} {
+		if chosen {
+			instead++
+		}
 	}
-	if *orders {
+	switch {
+	case instead > 1:
+		return errors.New("-orders, -lsh, -sets and -networks: expected one of them")
+	case *orders:
 		report := &Orders{Taken: taken, Quick: cfg.quick}
-		return runPlayed(ctx, cfg, "learning-orders", report, func() error { return measureOrders(ctx, cfg, report) })
-	}
-	if *lsh {
+		return runPlayed(ctx, cfg, "train.py", "learning-orders", report, func() error { return measureOrders(ctx, cfg, report) })
+	case *lsh:
 		report := &LSH{Taken: taken, Quick: cfg.quick}
-		return runPlayed(ctx, cfg, "learning-lsh", report, func() error { return measureLSH(ctx, cfg, report) })
+		return runPlayed(ctx, cfg, "train.py", "learning-lsh", report, func() error { return measureLSH(ctx, cfg, report) })
+	case *sets:
+		report := &Sets{Taken: taken, Quick: cfg.quick}
+		return runPlayed(ctx, cfg, "sets.py", "learning-sets", report, func() error { return measureSets(ctx, cfg, report) })
+	case *networks:
+		if err := runner.Resolve(runner.BuildHint, &cfg.Xebec, &cfg.Python, &cfg.models); err != nil {
+			return err
+		}
+		report := &Networks{Taken: taken, Quick: cfg.quick}
+		return runPlayed(ctx, cfg, "sets.py", "learning-networks", report, func() error { return measureNetworks(ctx, cfg, report) })
 	}
 	report := &Report{Taken: taken, Quick: cfg.quick}
 	chosen, err := parts.Choose(*only)
@@ -131,12 +150,12 @@ func run(ctx context.Context) error {
 	return errors.Join(failed, runner.Publish(cfg.out, "learning", report))
 }
 
-// runPlayed needs the trainer's files, and neither a gateway nor workers.
-func runPlayed(ctx context.Context, cfg config, kind string, report results.Report, measure func() error) error {
+// runPlayed has the trainer make its files, and measures with them.
+func runPlayed(ctx context.Context, cfg config, trainer, kind string, report results.Report, measure func() error) error {
 	if err := runner.Resolve(runner.BuildHint, &cfg.Python, &cfg.models); err != nil {
 		return err
 	}
-	if err := runner.Train(ctx, cfg.Python, filepath.Join(cfg.models, "learning", "train.py")); err != nil {
+	if err := runner.Train(ctx, cfg.Python, filepath.Join(cfg.models, "learning", trainer)); err != nil {
 		return err
 	}
 	if err := measure(); err != nil {

@@ -142,6 +142,19 @@ func measureOrders(ctx context.Context, cfg config, o *Orders) error {
 		o.Orders = quickOrderCount
 	}
 	began := time.Now()
+	played, err := o.playAll(ctx, all)
+	if err != nil {
+		return err
+	}
+	for _, p := range played {
+		o.Scenarios = append(o.Scenarios, *p)
+	}
+	o.Seconds = time.Since(began).Seconds()
+	return nil
+}
+
+// playAll plays scenarios, as many at once as there are processors.
+func (o *Orders) playAll(ctx context.Context, all []scenario) ([]*Played, error) {
 	played, errs := make([]*Played, len(all)), make([]error, len(all))
 	var running sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -159,14 +172,12 @@ func measureOrders(ctx context.Context, cfg config, o *Orders) error {
 		})
 	}
 	running.Wait()
-	for i, p := range played {
+	for i := range all {
 		if errs[i] != nil {
-			return fmt.Errorf("%s: %w", all[i].name, errs[i])
+			return nil, fmt.Errorf("%s: %w", all[i].name, errs[i])
 		}
-		o.Scenarios = append(o.Scenarios, *p)
 	}
-	o.Seconds = time.Since(began).Seconds()
-	return nil
+	return played, nil
 }
 
 // play plays all orders of a scenario to all contenders. A contender begins each order with nothing.

@@ -134,6 +134,29 @@ func TestDegrade(t *testing.T) {
 	}
 }
 
+// Any class but the model's own answer, each as often.
+func TestGarble(t *testing.T) {
+	s := twoModels(4000, 4000)
+	s.phases = nil
+	s.garble(0, 1000, 4000, 4, sourceOf(1))
+	var named [4]float64
+	for q := 1000; q < 4000; q++ {
+		named[s.says(q)[0]] += 1.0 / 3000
+	}
+	for class, part := range named {
+		want := spoiled / 3
+		if class == 0 {
+			want = 1 - spoiled
+		}
+		if math.Abs(part-want) > 0.03 {
+			t.Errorf("class %d in %v of the answers, expected %v", class, part, want)
+		}
+	}
+	if wrong := s.wrong(func(q int) int32 { return s.says(q)[0] }); errorRate(wrong[:1000]) != 0 || !slices.Equal(s.phases, []int{1000}) {
+		t.Errorf("errors %v before; phases %v", errorRate(wrong[:1000]), s.phases)
+	}
+}
+
 func TestSimulatedErrorsAreNested(t *testing.T) {
 	s := simulated(20000, 1, func(int) []float64 { return []float64{0.1, 0.3} }, 3)
 	good, bad := s.wrong(func(q int) int32 { return s.says(q)[0] }), s.wrong(func(q int) int32 { return s.says(q)[1] })

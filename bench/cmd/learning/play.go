@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -77,6 +78,7 @@ type player struct {
 	users   map[int32]selection.State
 	seed    *rand.PCG
 	answers []selection.Answer
+	given   []selection.Prediction // of the answers, for policies that see them
 	classes [selection.MaxCandidates]uint64
 	losses  [selection.MaxCandidates]float64
 	delta   []float64
@@ -163,6 +165,10 @@ func (p *player) answer(state selection.State, inputs selection.Tensors, says []
 		q.Asked |= p.out.Ask
 		q.Answered = q.Asked
 		c.Selected, c.Answers = q.Asked, p.answers
+		if p.needs.Predictions {
+			p.predictions()
+			c.Predictions, c.Judged = p.given, -1
+		}
 		p.policy.Combine(&c)
 		q.Confidence, q.Seed = c.Confidence, p.seed.Uint64()
 		if q.Allowed = all &^ q.Asked; q.Allowed == 0 || p.policy.Mode() == selection.One {
@@ -170,6 +176,22 @@ func (p *player) answer(state selection.State, inputs selection.Tensors, says []
 		}
 	}
 	return c.Winner
+}
+
+// answerSpec describes what models answer.
+var answerSpec = []api.TensorSpec{{Name: "label", DType: api.Int64}}
+
+// labelled returns a class as an output.
+func labelled(class int32) selection.Tensors {
+	return selection.Tensors{Specs: answerSpec, Values: []api.Value{{Data: binary.LittleEndian.AppendUint64(nil, uint64(class))}}}
+}
+
+// predictions makes the answers what policies see that need predictions.
+func (p *player) predictions() {
+	p.given = p.given[:0]
+	for _, a := range p.answers {
+		p.given = append(p.given, selection.Prediction{Candidate: a.Candidate, Outputs: labelled(int32(a.Class)), Confidence: a.Confidence})
+	}
 }
 
 // learn gives feedback on the query that was just answered: for the user's state, if there is one, and for the global state and the policy's value.
@@ -186,6 +208,9 @@ func (p *player) learn(says []int32, label int32, state selection.State, inputs 
 		if says[i] == label {
 			p.losses[i] = 0
 		}
+	}
+	if p.needs.Labels {
+		f.Predictions, f.Label, f.Judged = p.given, labelled(label), -1
 	}
 	f.Vote, f.VoteKnown = selection.PlainVote(f.Selected, &p.classes, &p.losses)
 	if byUser {

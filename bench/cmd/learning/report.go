@@ -143,10 +143,8 @@ func (r *Report) ensembles(b *strings.Builder) {
 			}
 			fmt.Fprintf(b, "| %s | %.2f %%%s | %.2f× |\n", p.Name, 100*p.Error, missing, p.Error/e.best().Error)
 		}
-		b.WriteString("\n| models that agree with the answer | part of the queries | error | confidence |\n|---|---|---|---|\n")
-		for _, g := range e.Policies[0].Groups {
-			fmt.Fprintf(b, "| %d of %d | %.1f %% | %.1f %% | %.2f |\n", g.Agree, len(e.Models), 100*g.Share, 100*g.Error, g.Confidence)
-		}
+		b.WriteString("\n")
+		agreement(b, e)
 	}
 	b.WriteString(`
 *What differs.* The paper's models are convolutional networks on CIFAR and ImageNet, with errors much alike; these are five kinds of scikit-learn's, trained on so few images that they err, each on images of its own,
@@ -154,6 +152,14 @@ so that they err on different ones. What a vote gains depends on that. Exp4 prom
 the errors: the best model comes to decide alone. Our exp4 weighs the plain vote like one more model (gateway/selection/vote.go). One order of so few queries decides little:
 bin/learning -orders has twenty.
 `)
+}
+
+// agreement shows the first policy's answers by how many models agree with them.
+func agreement(b *strings.Builder, e *Ensembles) {
+	b.WriteString("| models that agree with the answer | part of the queries | error | confidence |\n|---|---|---|---|\n")
+	for _, g := range e.Policies[0].Groups {
+		fmt.Fprintf(b, "| %d of %d | %.1f %% | %.1f %% | %.2f |\n", g.Agree, len(e.Models), 100*g.Share, 100*g.Error, g.Confidence)
+	}
 }
 
 func (r *Report) degradation(b *strings.Builder) {

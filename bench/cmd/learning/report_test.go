@@ -11,7 +11,7 @@ import (
 	"github.com/xebec-serving/xebec/bench/internal/runner"
 )
 
-var five = []Trained{{"a", "a model", 0.2}, {"b", "another", 0.1}, {"c", "a third", 0.3}, {"d", "a fourth", 0.3}, {"e", "a fifth", 0.3}}
+var five = []Trained{{Name: "a", What: "a model", Error: 0.2}, {Name: "b", What: "another", Error: 0.1}, {Name: "c", What: "a third", Error: 0.3}, {Name: "d", What: "a fourth", Error: 0.3}, {Name: "e", What: "a fifth", Error: 0.3}}
 
 func sampleReport() *Report {
 	d := &Degradation{Queries: 1000, From: 250, Until: 500, Degraded: "b", Models: five}

@@ -172,10 +172,20 @@ const spoiled = 0.9
 
 // degrade makes a model name the next class in nine of ten answers, from one query to another.
 func (s *stream) degrade(model, from, until int, classes int32, draw *rand.Rand) {
+	s.spoil(model, from, until, draw, func(answer int32) int32 { return (answer + 1) % classes })
+}
+
+// garble makes a model name any other class in nine of ten answers. Nothing can be learned from these, of two classes excepted.
+func (s *stream) garble(model, from, until int, classes int32, draw *rand.Rand) {
+	s.spoil(model, from, until, draw, func(answer int32) int32 { return (answer + 1 + draw.Int32N(classes-1)) % classes })
+}
+
+// spoil changes nine of ten answers of a model, from one query to another.
+func (s *stream) spoil(model, from, until int, draw *rand.Rand, other func(answer int32) int32) {
 	for q := from; q < until; q++ {
 		if draw.Float64() < spoiled {
 			answer := &s.says(q)[model]
-			*answer = (*answer + 1) % classes
+			*answer = other(*answer)
 		}
 	}
 	for _, at := range []int{from, until} {
