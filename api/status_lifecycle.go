@@ -34,7 +34,24 @@ type VersionStatus struct {
 	Reason     string            `json:"reason,omitempty"`
 	Labels     []string          `json:"labels,omitempty"`
 	Validation *ValidationStatus `json:"validation,omitempty"`
-	Drift      *DriftStatus      `json:"drift,omitempty"`
+	// Rehearsal is the last one; nil if it has not rehearsed.
+	Rehearsal *RehearsalStatus `json:"rehearsal,omitempty"`
+	Drift     *DriftStatus     `json:"drift,omitempty"`
+}
+
+// RehearsalStatus says how a version was warmed up with recent queries before it took over from another one. Nothing of it decides
+// whether it serves.
+type RehearsalStatus struct {
+	At     time.Time `json:"at,omitzero"`
+	TookMS int64     `json:"took_ms"`
+	// Replicas is the number of replicas that were ready when it began. Recent is the number of recent queries of the other version, and
+	// Evaluated how many evaluations of them this one made; Failed of these got no answer.
+	Replicas  int `json:"replicas"`
+	Recent    int `json:"recent"`
+	Evaluated int `json:"evaluated"`
+	Failed    int `json:"failed"`
+	// Reason says why it was cut short; empty if it was not.
+	Reason string `json:"reason,omitempty"`
 }
 
 // ValidationStatus is the result of warm-up and validation.

@@ -131,7 +131,7 @@ func TestEveryMemberIsDescribed(t *testing.T) {
 		api.SchedulerStatus{}, api.FunctionPlanStatus{}, api.CandidateStatus{}, api.ModelPlanStatus{}, api.ReplicaPlanStatus{}, api.ShareStatus{},
 		api.DevicePlanStatus{}, api.TenantStatus{}, api.Problem{}, api.StaleObject{}, api.PolicyStatus{}, api.CandidateLearning{}, api.ContextStatus{}, api.FeedbackStatus{},
 		api.StoreStatus{}, api.ShadowStatus{}, api.ShadowModelStatus{}, api.ModelCacheStatus{}, api.CacheStatus{},
-		api.VersionStatus{}, api.ValidationStatus{}, api.DriftStatus{}, api.FeatureDrift{}, api.TrafficStatus{}, api.ComparedStatus{}, api.ArmStatus{},
+		api.VersionStatus{}, api.ValidationStatus{}, api.RehearsalStatus{}, api.DriftStatus{}, api.FeatureDrift{}, api.TrafficStatus{}, api.ComparedStatus{}, api.ArmStatus{},
 		api.RolloutStatus{}, api.SourceStatus{}, api.HistoryEvent{}, api.History{}, api.TrafficList{}, api.RateStatus{},
 		api.LearnedState{}, api.LearnedContext{}, api.LearnedRow{}, api.LearnedChange{}, api.LearnedHistory{}, api.LearnedSample{},
 		api.MeasuredStatus{}, api.MeasuredAccuracy{}, api.MeasuredElsewhere{}, api.SizeTime{},

@@ -34,6 +34,9 @@ func TestAVersionRehearsesBeforeItTakesOver(t *testing.T) {
 	}
 	answer()
 	until(t, "2 serves", serves(s, "2"))
+	if r := versionStatus(t, s, "2").Version.Rehearsal; r == nil || r.Recent != 1 || r.Replicas != 1 || r.Evaluated < 2 || r.Failed != 0 || r.Reason != "" || r.At.IsZero() {
+		t.Errorf("rehearsal %+v: expected several evaluations of one query on one replica", r)
+	}
 	if deployed(s, "m", "1").Model().Recent.Load() != nil {
 		t.Error("queries are still collected")
 	}
@@ -46,6 +49,9 @@ func TestAVersionThatFailsItsRehearsalTakesOver(t *testing.T) {
 	connect()
 	answer()
 	until(t, "2 serves", serves(s, "2"))
+	if r := versionStatus(t, s, "2").Version.Rehearsal; r == nil || r.Failed == 0 || r.Failed != r.Evaluated {
+		t.Errorf("rehearsal %+v: expected evaluations without an answer", r)
+	}
 }
 
 func TestAVersionThatMustNotRehearse(t *testing.T) {
@@ -53,6 +59,9 @@ func TestAVersionThatMustNotRehearse(t *testing.T) {
 	defer answer()
 	connect()
 	until(t, "2 serves without an answer", serves(s, "2"))
+	if r := versionStatus(t, s, "2").Version.Rehearsal; r != nil {
+		t.Errorf("rehearsal %+v: expected none", r)
+	}
 }
 
 // Without queries there is nothing to rehearse, and nothing is waited for.

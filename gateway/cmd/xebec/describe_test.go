@@ -29,7 +29,7 @@ func TestOneOfEach(t *testing.T) {
 	m := api.ModelStatus{
 		Spec:   api.ModelSpec{Batching: api.BatchingSpec{Max: 1, MaxBytes: 1}, Queue: api.QueueSpec{Max: 1}, Cache: api.CacheOn},
 		Hedges: &api.HedgeStatus{Hedged: 1, Wins: 1}, Streams: &api.StreamStatus{Open: 1, Outputs: 3, Ended: api.StreamEnds{Finished: 1}}, Cache: &api.ModelCacheStatus{On: true, Hits: 1, Misses: 1},
-		Version:  api.VersionStatus{Phase: api.PhaseAvailable, Validation: &api.ValidationStatus{WarmedUp: 1, Queries: 1, Matched: 1, Extremes: 1}, Drift: &api.DriftStatus{Served: 1}},
+		Version:  api.VersionStatus{Phase: api.PhaseAvailable, Validation: &api.ValidationStatus{WarmedUp: 1, Queries: 1, Matched: 1, Extremes: 1}, Rehearsal: &api.RehearsalStatus{Replicas: 1, Recent: 1, Evaluated: 1}, Drift: &api.DriftStatus{Served: 1}},
 		Replicas: []api.ReplicaStatus{{Queries: 1, Batches: 1, Outstanding: 1, Profile: api.Profile{Samples: 1}}},
 		Capacity: &api.CapacityStatus{ColdStarts: &api.ColdStartStatus{Count: 1}},
 	}

@@ -212,6 +212,7 @@ func svm(version string) api.ModelStatus {
 	if version == "2" {
 		m.Version.Labels = []string{"stable"}
 		m.Version.Validation = &api.ValidationStatus{Passed: true, At: then.Add(50 * time.Second), TookMS: 800, WarmedUp: 20, Queries: 400, Matched: 390, Failed: 1, Expect: "labels", Extremes: 12, Refused: 3}
+		m.Version.Rehearsal = &api.RehearsalStatus{At: then.Add(55 * time.Second), TookMS: 28, Replicas: 2, Recent: 8, Evaluated: 128, Failed: 3, Reason: "svm@2 has lost its replicas"}
 		m.Version.Drift = &api.DriftStatus{Validated: 400, Served: 5000, Input: 0.31, Output: 0.02, Features: []api.FeatureDrift{{Name: "input[3]", PSI: 0.31, Validated: "0.25", Served: "0.75"}, {Name: "output", PSI: 0.02}}}
 		accuracy := 0.9325
 		m.Accuracy, m.Cache = &accuracy, &api.ModelCacheStatus{On: true, Hits: 600, Misses: 300, Coalesced: 100, Bypassed: 2}

@@ -203,6 +203,7 @@ func (p *page) lifecycle(v *api.VersionStatus) {
 	p.field(0, "Source", v.Source)
 	p.field(0, "Labels", strings.Join(v.Labels, ", "))
 	p.validation(v.Validation)
+	p.rehearsal(v.Rehearsal)
 	p.drift(v.Drift)
 }
 
@@ -236,6 +237,22 @@ func (p *page) validation(v *api.ValidationStatus) {
 		p.field(1, "Evaluated", fmt.Sprintf("%s; in %d ms", strings.Join(parts, "; "), v.TookMS))
 	}
 	p.field(1, "At", p.since(v.At))
+}
+
+func (p *page) rehearsal(r *api.RehearsalStatus) {
+	if r == nil {
+		return
+	}
+	text := fmt.Sprintf("%s of %s on %s", numerals.Count(r.Evaluated, "evaluation"), numerals.Count(r.Recent, "recent query"), numerals.Count(r.Replicas, "replica"))
+	if r.Failed > 0 {
+		text += fmt.Sprintf(", %d without an answer", r.Failed)
+	}
+	text += fmt.Sprintf("; in %d ms", r.TookMS)
+	if r.Reason != "" {
+		text += "; cut short: " + p.c.cell(r.Reason)
+	}
+	p.field(0, "Rehearsal", text)
+	p.field(1, "At", p.since(r.At))
 }
 
 // The usual bounds of the population stability index.

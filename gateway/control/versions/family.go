@@ -58,6 +58,7 @@ type Version struct {
 	unqualify            context.CancelFunc // ends the attempt under way
 	recent               *query.Recent      // collects while it loads beside a version that serves
 	validation           *api.ValidationStatus
+	rehearsal            *api.RehearsalStatus
 }
 
 // Spec is what is declared of the family's traffic, or the default.

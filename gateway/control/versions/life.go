@@ -219,6 +219,7 @@ func (s *State) wanted(f *Family, v *Version) int {
 // load gives a version replicas.
 func (s *State) load(f *Family, v *Version) {
 	s.move(v, registry.Loading, "")
+	v.rehearsal = nil
 	serving := f.Versions[f.Serving]
 	v.SetQuiet(s.opened || serving != nil && serving != v && serving.Ready() > 0)
 	s.collectFor(f, v)

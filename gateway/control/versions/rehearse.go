@@ -41,15 +41,20 @@ func (s *State) rehearse(v *Version, recent [][]api.Value) {
 	each := max(1, v.Ready())
 	c.cfg.Background(func() {
 		defer cancel()
-		start := time.Now()
-		path, asked := c.cfg.Path, 0
+		status := api.RehearsalStatus{At: time.Now(), Replicas: each, Recent: len(recent)}
+		path := c.cfg.Path
 		ask := func(ask func(context.Context, *query.Model, [][]api.Value, time.Duration) ([]query.Answer, error), n int) error {
 			queries := make([][]api.Value, n)
 			for i := range queries {
-				queries[i] = recent[(asked+i)%len(recent)]
+				queries[i] = recent[(status.Evaluated+i)%len(recent)]
 			}
 			answers, err := ask(ctx, v.Model(), queries, rehearseWithin)
-			asked += len(answers)
+			status.Evaluated += len(answers)
+			for i := range answers {
+				if answers[i].Code != api.OK {
+					status.Failed++
+				}
+			}
 			return err
 		}
 		err := ask(path.WarmUp, each) // while it is quiet
@@ -57,12 +62,17 @@ func (s *State) rehearse(v *Version, recent [][]api.Value) {
 		for n, raised := each, time.Now(); err == nil && n <= rehearseMost && time.Since(raised) < rehearseEnough; n *= 2 {
 			err = ask(path.Ask, n)
 		}
+		status.TookMS = time.Since(status.At).Milliseconds()
+		if err != nil {
+			status.Reason = err.Error()
+		}
 		s := c.Lock()
 		defer c.Unlock()
 		if v.State != registry.Validating || v.qualifying != attempt || s.versions[v.ID()] != v || s.stopping {
 			return
 		}
-		c.cfg.Log.Debug("version warmed up with recent queries", zap.Stringer("model", v.ID()), zap.Int("queries", asked), zap.Duration("took", time.Since(start)))
+		v.rehearsal = &status
+		c.cfg.Log.Info("version rehearsed with recent queries", zap.Stringer("model", v.ID()), zap.Int("queries", status.Evaluated), zap.Int("failed", status.Failed), zap.Int64("took_ms", status.TookMS))
 		v.ForgetErrors()
 		s.move(v, registry.Available, "")
 		s.touch(v.ID().Name)

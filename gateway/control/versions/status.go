@@ -9,7 +9,7 @@ import (
 // Status is where a version of the family is in its life.
 func (f *Family) Status(v *Version) api.VersionStatus {
 	st := api.VersionStatus{
-		Phase: v.State.Phase(), Since: v.since, Aspired: v.aspired, Source: v.Source, Reason: v.reason, Validation: v.validation,
+		Phase: v.State.Phase(), Since: v.since, Aspired: v.aspired, Source: v.Source, Reason: v.reason, Validation: v.validation, Rehearsal: v.rehearsal,
 	}
 	if f.Traffic != nil {
 		for _, label := range sortedNames(f.Traffic.Labels) {
