@@ -357,7 +357,7 @@ func (c *cli) inspect(ctx context.Context, d *dropped, say io.Writer) (*runtimes
 	}
 	switch {
 	case failed != nil:
-		for _, line := range stderr {
+		for _, line := range without(stderr, failed.Error()) {
 			fmt.Fprintln(c.err, c.clean(line))
 		}
 		return nil, fmt.Errorf("%s cannot be served: %w", d.path, failed)
@@ -370,7 +370,16 @@ func (c *cli) inspect(ctx context.Context, d *dropped, say io.Writer) (*runtimes
 // maxInspectLines bounds the stderr of an inspection that is shown if it fails.
 const maxInspectLines = 20
 
-// runInspection runs a command in a directory by the gateway. It returns the last line of its stdout, and the last ones of its stderr.
+// without returns the lines that an error does not quote.
+func without(lines []string, quoted string) []string {
+	return slices.DeleteFunc(lines, func(line string) bool {
+		text := strings.TrimSpace(strings.TrimPrefix(line, "environment: "))
+		return text != "" && strings.Contains(quoted, text)
+	})
+}
+
+// runInspection runs a command in a directory by the gateway. It returns the last line of its stdout, and the last lines of its stderr that
+// were not shown while it ran.
 func (c *cli) runInspection(ctx context.Context, dir string, command []string) (output []byte, stderr []string, failed error) {
 	body, err := json.Marshal(map[string]any{"dir": dir, "command": command})
 	if err != nil {
@@ -398,8 +407,9 @@ func (c *cli) runInspection(ctx context.Context, dir string, command []string) (
 		case line.Stream == "stdout":
 			output = []byte(line.Text)
 		default:
-			p.report(c.clean(line.Text))
-			stderr = append(stderr[max(0, len(stderr)-maxInspectLines+1):], line.Text)
+			if !p.report(c.clean(line.Text)) {
+				stderr = append(stderr[max(0, len(stderr)-maxInspectLines+1):], line.Text)
+			}
 		}
 	}
 	if ctx.Err() != nil {

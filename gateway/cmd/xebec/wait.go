@@ -192,9 +192,13 @@ type progress struct {
 	building func()
 }
 
-func (p *progress) report(state string) {
-	if waited := p.c.now().Sub(p.began); state != p.said && waited >= quietTime {
-		p.said = state
-		fmt.Fprintf(p.c.err, "%s (after %s)\n", state, waited.Round(time.Second))
+// report returns whether it has said the state, now or before.
+func (p *progress) report(state string) bool {
+	waited := p.c.now().Sub(p.began)
+	if state == p.said || waited < quietTime {
+		return state == p.said
 	}
+	p.said = state
+	fmt.Fprintf(p.c.err, "%s (after %s)\n", state, waited.Round(time.Second))
+	return true
 }

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/xebec-serving/xebec/api"
+	"github.com/xebec-serving/xebec/worker/runtimes"
 )
 
 func waiting(g *fakeGateway) *console {
@@ -143,5 +147,32 @@ func TestAnInstallersErrorIsPrintedOnce(t *testing.T) {
 	text := x.stderr.String() + err.Error()
 	if strings.Count(text, said) != 1 || !strings.Contains(text, "of the model") || !strings.Contains(text, "building 12") {
 		t.Errorf("it prints\n%s", text)
+	}
+}
+
+// The same holds for a file that is deployed: lines that were shown while its model was loaded, and those that the reason quotes, are not
+// printed again.
+func TestAnInspectionsErrorIsPrintedOnce(t *testing.T) {
+	const quoted, early, late = "ERROR: No matching distribution found for numpie==1", "environment: building 12", "environment: Resolved 5 packages"
+	x := newConsole("")
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for _, text := range []string{early, "environment: " + quoted, late} {
+			answer(w, api.LogLine{Stream: "stderr", Text: text})
+		}
+		answer(w, api.ErrorBody{Error: api.ErrorInfo{Code: "internal", Message: "pip exited with code 1:\n" + quoted}})
+	}))
+	defer gateway.Close()
+	x.admin, x.http = gateway.URL, gateway.Client()
+	times := 0
+	x.now = func() time.Time { times++; return then.Add(time.Duration(times) * 400 * time.Millisecond) } // the third line comes after a second
+	_, err := x.inspect(t.Context(), &dropped{path: "m.onnx", found: &runtimes.Found{}, dir: t.TempDir(), file: "m.onnx"}, io.Discard)
+	if err == nil {
+		t.Fatal("a model that cannot be loaded was described")
+	}
+	text := x.stderr.String() + err.Error()
+	for _, line := range []string{quoted, early, late} {
+		if strings.Count(text, line) != 1 {
+			t.Errorf("it prints %q %d times:\n%s", line, strings.Count(text, line), text)
+		}
 	}
 }
