@@ -65,6 +65,30 @@ def text_columns(estimator):
     return found
 
 
+def is_missing(value):
+    return value is None or value != value
+
+
+def missing_texts(estimator):
+    """What a missing text is, by the column of a frame: a category of an encoder that is missing itself, or what an imputer replaces.
+    Columns that have the empty text as a category are left out: there it is a value."""
+    found = {}
+    for step in steps(estimator):
+        for _, transformer, columns in getattr(step, "transformers_", []):
+            if not hasattr(transformer, "get_params"):
+                continue
+            names = [columns] if isinstance(columns, str) else list(columns)
+            imputed = None
+            for inner in steps(transformer):
+                if imputed is None and hasattr(inner, "missing_values") and hasattr(inner, "statistics_"):
+                    imputed = [inner.missing_values] if is_missing(inner.missing_values) else []
+                for name, categories in zip(names, getattr(inner, "categories_", [])):
+                    missing = [c for c in categories if is_missing(c)] or imputed
+                    if missing and "" not in list(categories):
+                        found[name] = missing[0]
+    return found
+
+
 class Served:
     def __init__(self, path, declared=None):
         try:
@@ -79,6 +103,8 @@ class Served:
         self.text = takes_text(self.estimator)
         names = getattr(self.estimator, "feature_names_in_", None)
         self.columns = [] if names is None or self.text else [str(name) for name in names]
+        texts = text_columns(self.estimator) if self.columns else ()
+        self.missing = {name: value for name, value in missing_texts(self.estimator).items() if name in texts} if self.columns else {}
         self.proba = hasattr(self.estimator, "predict_proba")
         self.declared = declared
         if self.columns:
@@ -105,6 +131,8 @@ class Served:
         if isinstance(batch, dict):
             import pandas
 
+            for name, missing in self.missing.items():  # a text has no null: the empty one stands for it
+                batch = {**batch, name: pandas.Series([missing if text == "" else text for text in batch[name]], dtype=object)}
             batch = pandas.DataFrame(batch, columns=self.columns)
         outputs = np.asarray(self.estimator.predict(batch))
         if outputs.dtype.kind == "U":
@@ -134,6 +162,7 @@ class Served:
         outputs = outputs[0] if self.proba else outputs
         dtype = "string" if outputs.dtype.kind == "O" else str(outputs.dtype)
         notes = [f"its classes are {', '.join(map(str, self.estimator.classes_))}"] if hasattr(self.estimator, "classes_") else []
+        notes += [f"an empty text in {name} is a missing value" for name in self.missing]
         return {"inputs": inputs, "outputs": [{"name": "output", "dtype": dtype, "shape": list(outputs.shape[1:])}], "notes": notes}
 
 

@@ -19,6 +19,39 @@ good, bad, file = sys.argv[1:]
 joblib.dump(make_pipeline(CountVectorizer(), LogisticRegression()).fit(["sun day", "rain night"] * 4, [good, bad] * 4), file)
 `
 
+// trainFrame saves a classifier of frames whose column of text has missing values: the city alone decides, and a missing one is "stray".
+const trainFrame = `import sys, joblib, pandas
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.tree import DecisionTreeClassifier
+df = pandas.DataFrame({"city": ["Bern", "Rome", None] * 4, "age": [20.0, 30.0, 40.0] * 4})
+estimator = make_pipeline(make_column_transformer((OneHotEncoder(), ["city"])), DecisionTreeClassifier())
+joblib.dump(estimator.fit(df, ["alps", "sea", "stray"] * 4), sys.argv[1])
+`
+
+// An estimator that was fitted on a frame with missing texts gets an empty text as a missing one, and deploy says so.
+func TestDropFrameWithMissingTexts(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	interpreter := python(t)
+	if out, err := exec.CommandContext(bounded(t), interpreter, "-c", "import pandas").CombinedOutput(); err != nil {
+		t.Skipf("this Python has no pandas: %s", out)
+	}
+	if out, err := exec.CommandContext(bounded(t), interpreter, "-c", trainFrame, filepath.Join(dir, "place.joblib")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	g := serveIn(t, dir, "--python", interpreter)
+	r := g.xebecIn(dir, "", "deploy", "--timeout", patience.String(), "place.joblib", "--allow-pickle")
+	r.wants(t, "deploy the pickle", 0, "model place@1 created", "")
+	if want := "an empty text in city is a missing value"; !strings.Contains(r.out, want) {
+		t.Errorf("deploy does not say %q:\n%s", want, r.out)
+	}
+	for city, want := range map[string]string{"Bern": "alps", "Rome": "sea", "": "stray"} {
+		g.xebec("invoke", "place", "--input", `{"city": "`+city+`", "age": null}`, "--slo", "60s").wants(t, "invoke for "+city, 0, `"`+want+`"`+"\n", "")
+	}
+}
+
 // A pickled estimator is refused until its caller allows it, deployed with the inputs and outputs that it has, and gets another version
 // when it changes. A file that cannot be loaded says why, and leaves nothing behind.
 func TestDropFile(t *testing.T) {
