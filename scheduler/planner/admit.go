@@ -142,7 +142,7 @@ func (p *Planner) asWished(i int, w *wish) {
 		if !w.contended || !m.contended {
 			continue
 		}
-		if q := p.queueOf(&p.in.Functions[i].Candidates[c]); q != nil {
+		if q := p.queueOf(m, &candidates[c]); q != nil {
 			q.allotted += part * w.rate
 			q.admitted += part * w.rate
 			q.weight = w.weight
@@ -192,7 +192,7 @@ func (p *Planner) admitFunction(i int, w *wish) {
 		if !m.contended || w.background {
 			continue
 		}
-		if q := p.queueOf(&f.Candidates[c]); q != nil {
+		if q := p.queueOf(m, &candidates[c]); q != nil {
 			q.allotted += x
 			q.admitted += part * w.rate
 			q.weight = w.weight

@@ -155,7 +155,7 @@ func (p *Planner) gather() {
 	for i := range p.models {
 		m := &p.models[i]
 		if m.contended = m.scarce && p.groups[p.root(m.resource)].full; m.contended {
-			m.queueAt = int32(queues)
+			m.queueAt, m.queues = int32(queues), int32(len(p.in.Models[i].Queues))
 			queues += len(p.in.Models[i].Queues)
 		}
 	}
@@ -247,10 +247,9 @@ func (p *Planner) claimantOf(function int, w *wish, alone bool) *claimant {
 		if w.budget < inf {
 			dominant = max(dominant, m.cost/w.budget)
 		}
-		p.edges = append(p.edges, edge{
-			resource: resource, candidate: int32(c), use: use, cost: m.cost, gain: cand.gain, most: inf,
-			efficiency: efficiency(cand.gain, dominant),
-		})
+		e := extend(&p.edges) // field by field: a literal would be built elsewhere and copied, which costs four times as much
+		e.entry, e.resource, e.candidate, e.use, e.cost, e.gain, e.x, e.most = 0, resource, int32(c), use, m.cost, cand.gain, 0, inf
+		e.efficiency = efficiency(cand.gain, dominant)
 		p.sortLast(int(first))
 	}
 	switch {
@@ -260,10 +259,9 @@ func (p *Planner) claimantOf(function int, w *wish, alone bool) *claimant {
 		p.wishFirst(p.edges[first:], w.best)
 	}
 	c := extend(&p.claimants)
-	*c = claimant{
-		first: first, end: int32(len(p.edges)), next: first, function: int32(function), queue: -1, mode: w.mode,
-		weight: w.weight, rate: w.rate, negligible: negligible * w.rate, rest: w.rate, left: w.budget, budget: w.budget,
-	}
+	c.first, c.end, c.next, c.function, c.queue, c.mode = first, int32(len(p.edges)), first, int32(function), -1, w.mode
+	c.weight, c.rate, c.negligible, c.rest, c.left, c.budget = w.weight, w.rate, negligible*w.rate, w.rate, w.budget, w.budget
+	c.claimed, c.asks, c.waiting, c.restart, c.siblings = 0, 0, false, false, false
 	return c
 }
 

@@ -21,7 +21,8 @@ func (p *Planner) placeEntries() {
 			r := &p.loads[e.resource]
 			if r.holder != int32(c) {
 				r.holder = int32(c)
-				p.entries[r.place] = entry{claimant: int32(c), resource: e.resource, weight: cl.weight}
+				en := &p.entries[r.place]
+				en.claimant, en.resource, en.weight, en.used, en.claim, en.share = int32(c), e.resource, cl.weight, 0, 0, 0
 				r.place++
 			}
 			e.entry = r.place - 1

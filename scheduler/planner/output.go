@@ -99,7 +99,8 @@ func (o *Output) reset(in *Input, candidates int) {
 // begin returns an empty plan for function i.
 func (o *Output) begin(i int, w *wish) *FunctionPlan {
 	f, at, end := &o.Functions[i], w.first, w.end
-	*f = FunctionPlan{Evaluate: o.parts[at:end:end], Allotted: o.allotted[at:end:end], Why: o.why[at:end:end]}
+	f.Evaluate, f.Limits, f.Allotted, f.Why = o.parts[at:end:end], nil, o.allotted[at:end:end], o.why[at:end:end]
+	f.Refused, f.RefusedWhy, f.CostPerSecond = 0, NoReason, 0
 	return f
 }
 

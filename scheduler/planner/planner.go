@@ -55,6 +55,7 @@ type model struct {
 	planned   float64
 	admitted  float64
 	resource  int32 // what an evaluation uses: the model itself, or its device; -1 without data
+	queueAt   int32 // index of its first queue in Planner.queues; -1: none
 	scarce    bool  // the resource could be full
 	contended bool  // the resource is full, or connected with a full one
 	known     bool
@@ -73,7 +74,7 @@ type model struct {
 	devicePart       float64 // part of its device's time, in batches of its cap
 	cap, deviceCap   int     // of a batch: mean over its replicas; bound for the neighbours' sake, 0: none
 	device           int32   // index in Planner.asked of its device; -1: it has none
-	queueAt          int32   // index of its first queue in Planner.queues; -1: none
+	queues           int32   // how many it has in Planner.queues
 }
 
 // queue is the plan of a sub-queue, in queries/s.
@@ -143,12 +144,12 @@ func weightOf(w float64) float64 {
 
 func gainOf(g float64) float64 { return min(number(g), 1) }
 
-// queueOf returns the plan of a candidate's sub-queue, nil if the candidate names none.
-func (p *Planner) queueOf(c *Candidate) *queue {
-	if c.Queue < 0 || int(c.Queue) >= len(p.in.Models[c.Model].Queues) {
+// queueOf returns the plan of the sub-queue of a candidate, whose model is m and contended; nil if the candidate names none.
+func (p *Planner) queueOf(m *model, c *candidate) *queue {
+	if c.queue < 0 || c.queue >= m.queues {
 		return nil
 	}
-	return &p.queues[p.models[c.Model].queueAt+c.Queue]
+	return &p.queues[m.queueAt+c.queue]
 }
 
 func nanos(v float64) int64 {

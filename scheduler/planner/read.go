@@ -6,6 +6,7 @@ import "math"
 type candidate struct {
 	gain  float64 // from 0 to 1
 	model int32   // -1: it is not present
+	queue int32   // of the model; -1: none
 }
 
 // direct is a direct sub-queue.
@@ -24,16 +25,15 @@ func (p *Planner) read() {
 	p.hasBackground = false
 	for i := range in.Functions {
 		f, w := &in.Functions[i], &p.wishes[i]
-		*w = wish{
-			rate: number(f.Rate), budget: number(f.Budget), weight: weightOf(f.Weight), first: int32(len(p.candidates)),
-			best: -1, root: -1, mode: f.Mode, background: f.Background,
-		}
+		w.rate, w.budget, w.weight, w.shares = number(f.Rate), number(f.Budget), weightOf(f.Weight), 0
+		w.first, w.best, w.root = int32(len(p.candidates)), -1, -1
+		w.by, w.mode, w.background, w.limited, w.contended = byShare, f.Mode, f.Background, false, false
 		if w.budget == 0 {
 			w.budget = inf
 		}
 		for c := range f.Candidates {
 			fc := &f.Candidates[c]
-			to := candidate{gain: gainOf(fc.Gain), model: fc.Model}
+			to := candidate{gain: gainOf(fc.Gain), model: fc.Model, queue: fc.Queue}
 			if fc.Model < 0 || int(fc.Model) >= len(in.Models) {
 				to.model = -1
 			}
