@@ -337,8 +337,9 @@ func (p *Planner) shares(m *model, im *Model, plan *scheduler.Plan) {
 		return
 	}
 	level := 0.0
-	for i := range im.Queues {
-		if q := &p.queues[int(m.queueAt)+i]; q.weight > 0 && q.short {
+	queues := p.queues[m.queueAt : m.queueAt+m.queues]
+	for i := range queues {
+		if q := &queues[i]; q.weight > 0 && q.short {
 			level = max(level, q.allotted/q.weight)
 		}
 	}
@@ -346,10 +347,11 @@ func (p *Planner) shares(m *model, im *Model, plan *scheduler.Plan) {
 		return
 	}
 	last := 0
-	plan.Functions = more(&p.out.functions, len(im.Queues))
-	for i := range im.Queues {
-		q, iq := &p.queues[int(m.queueAt)+i], &im.Queues[i]
-		if q.allotted <= 0 || iq.Free { // queries still waiting in a sub-queue with no allotment are served as before
+	plan.Functions = more(&p.out.functions, len(queues))
+	was := p.attached[m.attachedAt:][:len(queues)]
+	for i := range queues {
+		q, at := &queues[i], &was[i]
+		if q.allotted <= 0 || at.weight == 0 { // queries still waiting in a sub-queue with no allotment are served as before
 			continue
 		}
 		weight := q.allotted / level
@@ -357,13 +359,15 @@ func (p *Planner) shares(m *model, im *Model, plan *scheduler.Plan) {
 			weight = max(weight, q.weight)
 		}
 		fp := &plan.Functions[i]
-		if weight = max(minWeight, min(weight, maxWeight)); !near(weight, weightOf(iq.Weight)) {
+		if weight = max(minWeight, min(weight, maxWeight)); !near(weight, at.weight) {
 			fp.Weight = coarse(weight)
 			last = i + 1
 		}
-		if rate := number(iq.Rate); isDirect(iq) && q.admitted < rate {
-			fp.Shed = 1 - q.admitted/rate
-			last = i + 1
+		if at.direct {
+			if rate := number(im.Queues[i].Rate); q.admitted < rate {
+				fp.Shed = 1 - q.admitted/rate
+				last = i + 1
+			}
 		}
 	}
 	plan.Functions = plan.Functions[:last]

@@ -27,13 +27,12 @@ func (p *Planner) look() {
 	for i := range p.devices {
 		p.devices[i] = device{leastNanos: inf, nextNanos: inf, least: -1}
 	}
-	p.tenants, p.direct = p.tenants[:0], p.direct[:0]
+	p.tenants, p.direct, p.attached = p.tenants[:0], p.direct[:0], p.attached[:0]
 	for i := range in.Models {
 		m, im := &p.models[i], &in.Models[i]
-		*m = model{
-			memory: p.modelMemories.at(i, im.Key), resource: -1, device: -1, queueAt: -1, cost: number(im.Cost),
-			ladder: p.ladders[i],
-		}
+		*m = model{}
+		m.memory, m.cost, m.ladder = p.modelMemories.at(i, im.Key), number(im.Cost), p.ladders[i]
+		m.resource, m.device, m.queueAt = -1, -1, -1
 		if m.memory != nil {
 			m.keep = p.keep(m.memory)
 			m.memory.lastAt = in.Now
@@ -89,8 +88,13 @@ func (p *Planner) deviceOf(im *Model) *device {
 // lookAtQueues adds up the traffic and finds the tightest and the loosest objective. Background functions do not count:
 // no client waits for them.
 func (p *Planner) lookAtQueues(m *model, im *Model, index int32) {
+	m.attachedAt = int32(len(p.attached))
 	for i := range im.Queues {
 		q := &im.Queues[i]
+		at := extend(&p.attached)
+		if at.weight, at.direct = 0, isDirect(q); !q.Free {
+			at.weight = weightOf(q.Weight)
+		}
 		m.held += float64(max(0, q.Queued))
 		if isDirect(q) {
 			p.direct = append(p.direct, direct{model: index, queue: int32(i), following: -1})

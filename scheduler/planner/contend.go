@@ -106,8 +106,11 @@ func (p *Planner) group() {
 	n := len(p.asked)
 	p.parent, p.groups = resize(p.parent, n), resize(p.groups, n)
 	for i := range p.parent {
-		p.loads[i] = resource{size: 1, slack: p.asked[i].slack, cut: inf, holder: -1}
-		p.parent[i], p.groups[i] = int32(i), group{function: -1, direct: -1}
+		r, g := &p.loads[i], &p.groups[i]
+		*r, *g = resource{}, group{}
+		r.size, r.slack, r.cut, r.holder = 1, p.asked[i].slack, inf, -1
+		g.function, g.direct = -1, -1
+		p.parent[i] = int32(i)
 	}
 	for i := range p.models {
 		m := &p.models[i]

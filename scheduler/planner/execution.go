@@ -181,9 +181,9 @@ func coarse(w float64) float64 {
 	bits := math.Float64bits(w)
 	octave := math.Float64frombits(bits >> mantissaBits << mantissaBits)
 	mantissa := math.Float64frombits(bits&(1<<mantissaBits-1) | one<<mantissaBits)
-	at := 0
-	for at < len(eighths)-1 && mantissa >= eighths[at].below {
-		at++
+	at := uint64(0)
+	for i := range len(eighths) - 1 { // all of them: which is the last one is random, and a mispredicted branch costs more
+		at += ^signs(mantissa-eighths[i].below) & 1
 	}
 	return octave * eighths[at].is
 }

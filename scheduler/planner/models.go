@@ -10,7 +10,8 @@ import (
 func (p *Planner) planModels() {
 	for i := range p.in.Models {
 		m, im, out := &p.models[i], &p.in.Models[i], &p.out.Models[i]
-		*out = ModelPlan{Known: m.known, Capacity: m.capacity, Demand: m.wished, Planned: m.planned}
+		*out = ModelPlan{}
+		out.Known, out.Capacity, out.Demand, out.Planned = m.known, m.capacity, m.wished, m.planned
 		if m.known {
 			out.Usable = 1 / m.use
 		}
@@ -38,20 +39,20 @@ func (p *Planner) replicas(m *model, im *Model, plan *scheduler.Plan, hold int64
 	plan.Replicas = more(&p.out.replicas, len(im.Replicas))
 	if d.tight == 0 {
 		for i := range plan.Replicas {
-			plan.Replicas[i] = scheduler.ReplicaPlan{ID: im.Replicas[i].ID, Cap: m.deviceCap, HoldNanos: hold}
+			rp := &plan.Replicas[i] // cleared
+			rp.ID, rp.Cap, rp.HoldNanos = im.Replicas[i].ID, m.deviceCap, hold
 		}
 		return
 	}
 	shares := p.groupShares(im, plan, &d)
 	for i := range plan.Replicas {
 		rp := &plan.Replicas[i]
+		rp.ID, rp.HoldNanos = im.Replicas[i].ID, hold
 		if i < d.tight {
-			*rp = scheduler.ReplicaPlan{ID: im.Replicas[i].ID, Cap: d.tightCap, HoldNanos: hold, Shares: shares[1]}
+			rp.Cap, rp.Shares = d.tightCap, shares[1]
 			continue
 		}
-		*rp = scheduler.ReplicaPlan{
-			ID: im.Replicas[i].ID, Cap: m.deviceCap, HoldNanos: hold, Shares: shares[0], ObjectiveNanos: d.looseNanos,
-		}
+		rp.Cap, rp.Shares, rp.ObjectiveNanos = m.deviceCap, shares[0], d.looseNanos
 	}
 }
 

@@ -18,6 +18,7 @@ type Planner struct {
 	ladders    []bool      // by model, see readLadder
 	tenants    []int32     // the models that share a device
 	direct     []direct    // sub-queues, by model
+	attached   []attached  // of all sub-queues, by model
 
 	functionMemories memories[functionMemory]
 	modelMemories    memories[modelMemory]
@@ -75,6 +76,7 @@ type model struct {
 	cap, deviceCap   int     // of a batch: mean over its replicas; bound for the neighbours' sake, 0: none
 	device           int32   // index in Planner.asked of its device; -1: it has none
 	queues           int32   // how many it has in Planner.queues
+	attachedAt       int32   // index of its first sub-queue in Planner.attached
 }
 
 // queue is the plan of a sub-queue, in queries/s.

@@ -15,6 +15,12 @@ type direct struct {
 	following    int32 // the next one of its group; -1: none
 }
 
+// attached is what was attached to a model as a sub-queue. The input is read once: it is in no cache of the processor when a plan is written.
+type attached struct {
+	weight float64 // 0: the index is free
+	direct bool
+}
+
 // read validates what functions ask for and makes an empty plan for them.
 func (p *Planner) read() {
 	in := p.in
