@@ -236,12 +236,20 @@ func (m *Machine) reportDrained(r *replica) {
 	}
 }
 
+// replica is the one with that id, nil if there is none.
+func (m *Machine) replica(id ReplicaID) *replica {
+	if len(m.replicas) == 1 && m.replicas[0].id == id { // the usual case, without a map
+		return m.replicas[0]
+	}
+	return m.byID[id]
+}
+
 // BatchDone reports that the replica has answered a batch, or failed on it as a whole. now is the time at which the
 // answer was seen; it may lie before that of earlier events. A batch that is not outstanding is ignored.
 func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 	m.tick(now)
 	m.noteChange()
-	r := m.byID[id]
+	r := m.replica(id)
 	if r == nil {
 		return
 	}
@@ -280,7 +288,7 @@ func (m *Machine) BatchDone(now api.Nanos, id ReplicaID, res *api.BatchResult) {
 func (m *Machine) FirstOutput(now api.Nanos, id ReplicaID, batch uint64, evalNanos int64) {
 	m.tick(now)
 	m.noteChange()
-	r := m.byID[id]
+	r := m.replica(id)
 	if r == nil {
 		return
 	}
@@ -313,7 +321,7 @@ func (m *Machine) FirstOutput(now api.Nanos, id ReplicaID, batch uint64, evalNan
 func (m *Machine) SendFailed(now api.Nanos, id ReplicaID, batch uint64, err error) {
 	m.tick(now)
 	m.noteChange()
-	r := m.byID[id]
+	r := m.replica(id)
 	if r == nil {
 		return
 	}
@@ -348,7 +356,7 @@ func (m *Machine) ReplicaCrashed(now api.Nanos, id ReplicaID, begun func(batch u
 // HasCulprit reports whether it matters how a replica that is about to be reported gone has ended: whether
 // [Machine.ReplicaCrashed] differs from [Machine.ReplicaGone]. If so, the replica gets no more batches.
 func (m *Machine) HasCulprit(now api.Nanos, id ReplicaID, begun func(batch uint64) bool) bool {
-	r := m.byID[id]
+	r := m.replica(id)
 	if r == nil || !m.cfg.Retry {
 		return false
 	}
@@ -379,7 +387,7 @@ func (r *replica) culprit(begun func(batch uint64) bool) (it *Item) {
 func (m *Machine) replicaGone(now api.Nanos, id ReplicaID, begun func(batch uint64) bool, crashed bool) {
 	m.tick(now)
 	m.noteChange()
-	r := m.byID[id]
+	r := m.replica(id)
 	if r == nil {
 		return
 	}

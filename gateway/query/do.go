@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/xebec-serving/xebec/api"
@@ -116,11 +117,13 @@ func (p *Path) ask(ctx context.Context, m *Model, inputs [][]api.Value, within t
 		}
 		w.Retain()
 		w.Submit()
-		select {
-		case <-w.done:
-		case <-ctx.Done():
-			w.Cancel()
-			<-w.done
+		if !w.answered() {
+			select {
+			case <-w.done:
+			case <-ctx.Done():
+				w.Cancel()
+				<-w.done
+			}
 		}
 		answers = w.appendAnswers(answers)
 		w.Release()
@@ -134,8 +137,20 @@ func (p *Path) ask(ctx context.Context, m *Model, inputs [][]api.Value, within t
 // wait is a request whose caller waits for it.
 type wait struct {
 	Request
-	done chan struct{} // capacity 1
+	done  chan struct{} // capacity 1
+	state atomic.Uint32
 }
+
+// The states of wait.state. Many requests are delivered before their callers wait, those that hit the cache for one, and a channel costs as
+// much as all other synchronisation of a request.
+const (
+	waitOpen      uint32 = iota
+	waitSleeping         // the caller waits for done
+	waitDelivered        // without its caller waiting
+)
+
+// answered reports whether the request was delivered. Otherwise the caller must receive from done or leave.
+func (w *wait) answered() bool { return !w.state.CompareAndSwap(waitOpen, waitSleeping) }
 
 func newWait(p *Path) *wait {
 	w := &wait{done: make(chan struct{}, 1)}
@@ -147,13 +162,19 @@ func newWait(p *Path) *wait {
 func (w *wait) Settled() api.Code { return w.Code() }
 
 // Deliver wakes the caller.
-func (w *wait) Deliver() { w.done <- struct{}{} }
+func (w *wait) Deliver() {
+	if !w.state.CompareAndSwap(waitOpen, waitDelivered) {
+		w.done <- struct{}{}
+	}
+}
 
 // Released returns the request to its pool.
 func (w *wait) Released() {
-	select {
-	case <-w.done: // its caller has left
-	default:
+	if w.state.Swap(waitOpen) == waitSleeping {
+		select {
+		case <-w.done: // its caller has left
+		default:
+		}
 	}
 	w.path.waits.Put(w)
 }
@@ -162,6 +183,10 @@ func (w *wait) Released() {
 func (w *wait) do(ctx context.Context) error {
 	w.Retain()
 	w.Submit()
+	if w.answered() {
+		w.Delivered()
+		return nil
+	}
 	select {
 	case <-w.done:
 		w.Delivered()
