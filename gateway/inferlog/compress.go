@@ -42,10 +42,10 @@ func (w *writer) encode(now time.Time, text []byte) []byte {
 // Limits of the cost of compression, and of its least benefit.
 const (
 	// zstdShare and s2Share are the shares of all processors' time that the compressions may use: together a quarter of
-	// the 10 % that a log of every query may cost. A log with little traffic stays within the first, and gets the
+	// the 5 % that a log of every query may cost. A log with little traffic stays within the first, and gets the
 	// better compression.
-	zstdShare = 0.005
-	s2Share   = 0.02
+	zstdShare = 0.0025
+	s2Share   = 0.01
 	// maxCredit is how much of that can be saved up: quiet seconds pay for a burst.
 	maxCredit = 20 * time.Millisecond
 	// writePicos is the cost of writing a byte, in picoseconds: that of a file in the page cache, at 3.3 GB/s.

@@ -26,7 +26,7 @@ func TestCompressionBudget(t *testing.T) {
 			t.Fatalf("the block's kind is %d, expected %d; %+v", got, want, b)
 		}
 	}
-	b.begin(now, 2) // 10 ms of zstd a second, 40 of s2
+	b.begin(now, 2) // 5 ms of zstd a second, 20 of s2
 	for range savings {
 		ask(0, frameZstd) // saved-up credit pays for it
 		b.compressed(frameZstd, 5*time.Millisecond, block, 0)
@@ -40,9 +40,9 @@ func TestCompressionBudget(t *testing.T) {
 		b.compressed(frameS2, 5075*time.Microsecond, block, 0)
 	}
 	ask(0, frameStored)
-	ask(time.Millisecond, frameZstd) // a credit of 10 µs is enough to start
+	ask(time.Millisecond, frameZstd) // a credit of 5 µs is enough to start
 	b.compressed(frameZstd, time.Millisecond, block, 0)
-	ask(98*time.Millisecond, frameS2) // 990 µs were overdrawn
+	ask(198*time.Millisecond, frameS2) // 995 µs were overdrawn
 	ask(-time.Hour, frameS2)
 	b.s2.credit = 0
 	ask(0, frameStored)

@@ -22,8 +22,8 @@
 // mutex, which it holds for a few instructions whatever the record's size, and encodes into the block without the
 // mutex. This is the only copy on the query path. A block is sealed when it is full or as old as Config.Flush, and goes
 // to the writer's goroutine when all reserved room in it is filled. The writer writes blocks in the order in which they
-// were started, each as one frame. It is woken for every fourth block, because a wake-up is a system call on the query
-// path, and at the latest after Config.Flush. There are Config.Blocks blocks. The block that was used last is reused
+// were started, each as one frame. It is woken for every fourth block, because wake-ups are costly,
+// and at the latest after Config.Flush. There are Config.Blocks blocks. The block that was used last is reused
 // first, while it is in the processor's cache. While all blocks wait to be written, records are dropped. If a file
 // cannot be written, its incomplete end is truncated, the pending records are dropped, one log line reports it, and the
 // writer tries a new file every few seconds.
@@ -31,17 +31,17 @@
 // A block is stored in one of three ways. zstd makes the smallest frames and takes from 0.3 ns a byte (repetitive data)
 // to 10 ns (short records of numbers): up to 14 µs for a query of 3 KiB, more than all other work of the gateway for
 // it. s2 takes a third of that or less if data repeats, and its result is half as large again. Storing a block
-// uncompressed costs only the write: 0.3 ns a byte. Both compressions have a budget of all processors' time: zstd 0.5
-// %, s2 2 % minus what it saves on writing. Up to 20 ms of each can be saved up. zstd is used while its budget lasts,
+// uncompressed costs only the write: 0.3 ns a byte. Both compressions have a budget of all processors' time: zstd
+// 0.25 %, s2 1 % minus what it saves on writing. Up to 20 ms of each can be saved up. zstd is used while its budget lasts,
 // then s2, then neither. After a block that compression did not shrink, up to 32 blocks are stored before the next one
 // is tried. A log with little traffic is compressed entirely by zstd. A log with much traffic is compressed in part,
 // and reaches Config.MaxBytes sooner. RawBytes and WrittenBytes in [Stats] show the ratio.
 //
-// For example, on two processors zstd has 10 ms of each second and s2 40 ms. 10,000 queries a second of 20 bytes of
-// numbers, with their headers 1 MB/s, cost zstd 10 ms: it compresses all of them. 60,000 queries of 3 KiB are 180 MB/s.
-// If they are zeros, zstd takes 0.55 ns a byte and compresses a tenth of them. s2 takes 0.2 ns and saves 0.3, which
-// costs nothing: it compresses the rest. If they are pictures of digits, zstd takes 4.5 ns a byte and compresses 2 MB
-// of each second's data; s2 takes 3.8, of which it saves 0.26, and compresses 11 MB: one block in fourteen is
+// For example, on two processors zstd has 5 ms of each second and s2 20 ms. 5,000 queries a second of 20 bytes of
+// numbers, with their headers 0.5 MB/s, cost zstd 5 ms: it compresses all of them. 60,000 queries of 3 KiB are 180 MB/s.
+// If they are zeros, zstd takes 0.55 ns a byte and compresses a twentieth of them. s2 takes 0.2 ns and saves 0.3, which
+// costs nothing: it compresses the rest. If they are pictures of digits, zstd takes 4.5 ns a byte and compresses 1 MB
+// of each second's data; s2 takes 3.8, of which it saves 0.26, and compresses 5.6 MB: one block in twenty-seven is
 // compressed.
 //
 // A frame is self-contained. It is compressed on its own and includes the schemas of the functions whose records are in
@@ -81,8 +81,8 @@
 // # Limits
 //
 // A query larger than [MaxRecordBytes] is not logged. Blocks take at most Config.Blocks × Config.BlockBytes of memory,
-// 8 MiB by default, or 32 MiB if queries are as large as MaxRecordBytes. The memory is allocated when it is first
-// needed. Values that JSON lacks (NaN and the infinities) are preserved in the files, and are null in [Entry.JSON].
+// 16 MiB by default. The memory is allocated when it is first needed. Values that JSON lacks (NaN and the infinities)
+// are preserved in the files, and are null in [Entry.JSON].
 //
 // Where to read next: log.go for the path of a record, writer.go for that of a block, compress.go for the choice of
 // compression, read.go for reading.

@@ -213,7 +213,9 @@ func TestFunctionIsTheSameUntilItChanges(t *testing.T) {
 }
 
 func TestDroppedRecords(t *testing.T) {
-	l := mustOpen(t, manualConfig(t.TempDir()))
+	cfg := manualConfig(t.TempDir())
+	cfg.BlockBytes = 64 << 10
+	l := mustOpen(t, cfg)
 	s := l.Function("text", []api.TensorSpec{{Name: "x", DType: api.Bytes}}, digitsOut, 1)
 	ok := Record{Inputs: []api.Value{{Data: []byte("x")}}, Outputs: []api.Value{{Data: int64s(1)}}}
 	for _, change := range []func(r *Record){
