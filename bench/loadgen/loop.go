@@ -86,7 +86,8 @@ func (l *loop) open(connections int) (err error) {
 		return fmt.Errorf("epoll: %w", err)
 	}
 	for i := range connections {
-		c := &conn{slot: i, fd: -1, req: i % len(l.opts.Requests), in: make([]byte, readBytes)}
+		// Connections start far from each other, so that they do not send the same request at about the same time.
+		c := &conn{slot: i, fd: -1, req: i * len(l.opts.Requests) / connections, in: make([]byte, readBytes)}
 		l.conns = append(l.conns, c)
 		if l.opts.Fresh {
 			continue

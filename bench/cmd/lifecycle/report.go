@@ -145,13 +145,21 @@ func (r *Report) logged(b *strings.Builder) {
 	if len(r.Logged) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n## The inference log at 100 %%\n\nA closed loop of %d clients, a compiled no-op worker; the ratio is taken within each pair of runs.\n\n"+
-		"| query | without, /s | with, /s | ratio | target | | log, MB |\n|---|---|---|---|---|---|---|\n", loggedConnections)
+	fmt.Fprintf(b, "\n## The inference log at 100 %%\n\nA closed loop of %d clients, a compiled no-op worker; ratios are taken within each pair of runs. *Floor*: without the log, beside a\n"+
+		"program that only writes as many bytes a second to files. *Costs*: what the log takes of the throughput, and how many times the floor's share that is.\n\n"+
+		"| query | without, /s | with, /s | ratio | target | | log, MB | floor | costs |\n|---|---|---|---|---|---|---|---|---|\n", loggedConnections)
 	for _, l := range r.Logged {
-		ratios := results.Each(l.Pairs, LoggedPair.ratio)
-		fmt.Fprintf(b, "| %s | %s | %s | %s | ≥ %.1f | %s | %.1f |\n", l.Name, results.Spread(0, results.Each(l.Pairs, func(p LoggedPair) float64 { return p.PlainRPS })),
-			results.Spread(0, results.Each(l.Pairs, func(p LoggedPair) float64 { return p.LoggedRPS })), results.Spread(3, ratios), minLoggedRatio,
-			results.Verdict(results.Median(ratios) >= minLoggedRatio), float64(l.LogBytes)/1e6)
+		ratio := results.Median(results.Each(l.Pairs, LoggedPair.ratio))
+		floor, costs := "–", fmt.Sprintf("%.1f %%", 100*(1-ratio))
+		if floors := results.Each(l.Pairs, LoggedPair.floorRatio); results.Median(floors) > 0 {
+			floor = results.Spread(3, floors)
+			if taken := 1 - results.Median(floors); taken > 0 {
+				costs += fmt.Sprintf(", %.1f ×", (1-ratio)/taken)
+			}
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s | ≥ %.2f | %s | %.1f | %s | %s |\n", l.Name, results.Spread(0, results.Each(l.Pairs, func(p LoggedPair) float64 { return p.PlainRPS })),
+			results.Spread(0, results.Each(l.Pairs, func(p LoggedPair) float64 { return p.LoggedRPS })), results.Spread(3, results.Each(l.Pairs, LoggedPair.ratio)), minLoggedRatio,
+			results.Verdict(ratio >= minLoggedRatio), float64(l.LogBytes)/1e6, floor, costs)
 	}
 }
 
