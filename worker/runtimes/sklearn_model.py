@@ -66,7 +66,7 @@ def text_columns(estimator):
 
 
 def is_missing(value):
-    return value is None or value != value
+    return value is None or isinstance(value, float) and np.isnan(value)
 
 
 def missing_texts(estimator):
