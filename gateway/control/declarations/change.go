@@ -172,7 +172,7 @@ func subjectOf(k state.ObjectKey) string {
 	return name
 }
 
-// storeAway reports that the store has not taken a change. The store's error says that nothing was changed.
+// storeAway reports that the store has not taken a change.
 func storeAway(err error) error {
 	var unknown *state.UnknownError
 	if errors.As(err, &unknown) {
@@ -181,7 +181,7 @@ func storeAway(err error) error {
 	if errors.Is(err, state.ErrTooMany) {
 		return api.Errorf(api.InvalidArgument, "%w: nothing was changed", err)
 	}
-	return api.Errorf(api.Unavailable, "the store does not take the change; what serves goes on serving: %w", err)
+	return api.Errorf(api.Unavailable, "the store does not take the change, so nothing was changed; what serves goes on serving: %w", err)
 }
 
 // commit makes an edit durable. Without a store there is nothing to do.
