@@ -224,7 +224,8 @@ func (c *inferCall) parameters() error {
 				return api.Errorf(api.InvalidArgument, "parameters.priority: expected an integer, 0 or more")
 			}
 		}
-		taken, err := false, error(nil)
+		taken := false
+		var err error
 		switch p.Kind {
 		case oipwire.KindText:
 			taken, err = o.Text(p.Name, p.Text)

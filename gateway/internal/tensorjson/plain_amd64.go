@@ -8,6 +8,8 @@ var hasVectors = cpu.X86.HasAVX2 && cpu.X86.HasBMI1
 // shuffles has a row for each pair of a number's length, up to 15, and its sign: the index is twice the length, and one more with a sign. digits moves
 // the digits of d.ddd to the end of sixteen bytes, without the point and the sign, and puts zeros before them. If there are no digits on one side of
 // the point, it moves the point, which is no digit. about is that of a plain number at 0.
+//
+//nolint:unused // by plain_amd64.s
 var shuffles = func() (rows [32]struct {
 	digits [16]byte
 	about  uint64
@@ -39,6 +41,8 @@ var shuffles = func() (rows [32]struct {
 
 // longTails has a row for each number of places from 13 to 18: a mask of the digits after the point among the last sixteen bytes, and what the digit
 // before the point and the first two after it count beside those.
+//
+//nolint:unused // by plain_amd64.s
 var longTails = func() (rows [6]struct {
 	mask               [16]byte
 	whole, tenth, next uint64
