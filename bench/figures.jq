@@ -94,3 +94,7 @@ def papers: run("exp4 without vote and boost", "the paper's Exp4, eta 0.01", "th
 def beside_single($name): (policy($name).error, best_model | percent), (policy($name).fewer_than_best | pm);
 def degraded($name): policy($name) | (.error | percent), (.beside_best_static | pm);
 def half($name): policy($name) | (.error_second_half | percent), (.second_half_beside_reported | pm);
+
+# More than digits (cmd/learning -sets).
+def in_set: run("best model in hindsight", "plain vote", "exp4", "the paper's Exp4, eta 0.01", "stacking", "exp3", "the paper's Exp3, eta 0.01", "ucb1", "linucb by the input") | .error | pm;
+def beside_exp4: (run("exp4") | .beside_vote, .beside_best | pm), (run("the paper's Exp4, eta 0.01", "stacking") | .beside_exp4 | pm), (run("exp3") | .beside_best | pm);
