@@ -88,15 +88,24 @@
 // # Quiet launches
 //
 // A replica that loads while others serve should use only the time that they leave over. A launch with
-// [containers.Launch].Quiet starts at the lowest CPU priority (niceness 19, and that of its session's autogroup), from
-// a reaper thread that is itself low, so that no part of it ever runs at a higher priority. It stays low until the
-// instance is raised. Then the reaper gives every thread of its process group, and of its processes that have left the
+// [containers.Launch].Quiet starts at the lowest CPU priority, and stays there until the instance is raised. What
+// matters is that a serving thread that wakes gets its processor at once, and three mechanisms give that, as far as the
+// machine has them (priority.go):
+//
+//   - Where replicas have control groups, a quiet one yields as a whole (cpu.idle; see package cgroup). Raising it is
+//     one write.
+//   - Its threads have niceness 19, from a reaper thread that is itself low, and the policy SCHED_IDLE where the
+//     scheduler does not group threads by session.
+//   - Where it does, the group of its session has niceness 19.
+//
+// To raise an instance, the reaper gives every thread of its process group, and of its processes that have left the
 // group, the gateway's own priority, and repeats until it finds no low thread, because threads may be created
-// meanwhile. Nothing else about it changes, and launches that are not quiet are not touched.
+// meanwhile. Nothing else about it changes, and launches that are not quiet are not touched. [containers.Progresser]
+// tells the supervisor whether a quiet instance gets any time.
 //
 // Raising a thread needs CAP_SYS_NICE or a sufficient RLIMIT_NICE. The reaper tries it on a thread of its own when it
 // starts. If it fails, no thread is ever lowered, because a replica that serves at the lowest priority would be worse.
-// [Runtime.Quiet] says so, for the log. Input and output are not held back, except where the kernel's I/O schedulers
+// [Runtime.QuietUnsupported] says so, for the log. Input and output are not held back, except where the kernel's I/O schedulers
 // follow niceness.
 //
 // # Zygotes
