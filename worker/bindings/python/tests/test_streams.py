@@ -9,6 +9,7 @@ from gateway import HEAD, SLEEP, Gateway
 
 import xebec
 from xebec import _protocol as p
+from xebec import _streams
 from xebec._streams import AHEAD
 
 LINKS = pytest.mark.parametrize("pure", [False, True], ids=["ring", "frames"])
@@ -455,6 +456,20 @@ def test_generators_that_do_not_notice_keep_their_threads(tmp_path, pipes):
         os.set_blocking(back_r, False)
         with pytest.raises(BlockingIOError):  # the four have never begun
             os.read(back_r, 1)
+
+
+def test_threads_that_stay_share_one_wait(monkeypatch):
+    now = [0]
+    monkeypatch.setattr(_streams, "_clock", lambda: now[0])
+
+    class Deaf:
+        def join(self, timeout):
+            now[0] += round(timeout * 1e9)
+
+    generators = _streams.Generators(None, None)
+    generators._threads = [Deaf() for _ in range(8)]
+    generators.wait()
+    assert now[0] == _streams.WAIT_NANOS
 
 
 def test_many_streams_leave_nothing_behind(tmp_path):

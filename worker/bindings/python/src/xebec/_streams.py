@@ -24,6 +24,9 @@ from ._tensors import BadOutput, Error
 # How many outputs, and of about how many bytes, a model may be ahead of the reader of its stream.
 AHEAD, AHEAD_BYTES = 16, 64 * 1024
 
+# How long all threads together may take to end, in nanoseconds: some may be busy with streams that were cancelled.
+WAIT_NANOS = 1_000_000_000
+
 _clock = time.perf_counter_ns
 
 
@@ -322,8 +325,9 @@ class Generators(Streams):
     def wait(self) -> None:
         for _ in self._threads:
             self._todo.put(None)
+        until = _clock() + WAIT_NANOS
         for thread in self._threads:
-            thread.join(1)  # one may be busy with a stream that was cancelled
+            thread.join(max(until - _clock(), 0) / 1e9)
 
 
 class AsyncGenerators(Streams):
