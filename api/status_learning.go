@@ -51,6 +51,8 @@ type CandidateLearning struct {
 	MeanLoss float64 `json:"mean_loss"`
 	// Mean is the running average of its predictions if they are numbers. It replaces a prediction that is late.
 	Mean []float64 `json:"mean,omitempty"`
+	// Late counts its predictions that an answer did without, because they had failed or were not there at the deadline. It is 0 in a context.
+	Late uint64 `json:"late,omitempty"`
 }
 
 // ContextStatus is what a policy has learned for one context.

@@ -63,7 +63,7 @@ func (q *Query) combine(fn *Function) bool {
 	s.answers = c.Answers
 	if q.arrived == 0 {
 		q.Code = first
-		fn.Learning.Late.Add(uint64(q.asked.Len()))
+		fn.countLate(q.asked)
 		return false
 	}
 	if fn.Averages.combines() {
@@ -83,7 +83,7 @@ func (q *Query) combine(fn *Function) bool {
 		return true
 	}
 	if late := q.asked &^ q.arrived; late != 0 {
-		fn.Learning.Late.Add(uint64(late.Len()))
+		fn.countLate(late)
 	}
 	q.Confidence, q.agreed = c.Confidence, c.Agreed
 	switch {
@@ -100,6 +100,14 @@ func (q *Query) combine(fn *Function) bool {
 	return false
 }
 
+// countLate counts candidates whose predictions an answer does without.
+func (fn *Function) countLate(late selection.Set) {
+	fn.Learning.Late.Add(uint64(late.Len()))
+	for ; late != 0; late &= late - 1 {
+		fn.Losses[late.First()].Late.Add(1)
+	}
+}
+
 // takeOnly makes the only candidate's prediction the answer.
 func (q *Query) takeOnly(fn *Function) {
 	m := q.members[0] // shadows come after it
@@ -108,7 +116,7 @@ func (q *Query) takeOnly(fn *Function) {
 			q.Detail = m.Detail
 		}
 		q.Code = m.code
-		fn.Learning.Late.Add(1)
+		fn.countLate(q.asked)
 		return
 	}
 	result := m.Result()

@@ -27,6 +27,11 @@ func TestEnsembleVotes(t *testing.T) {
 	if late := c.fn.Learning.Late.Load(); late != 2 {
 		t.Errorf("%d members are counted as late, want 2", late)
 	}
+	for i, want := range []uint64{0, 0, 0, 1, 1} {
+		if late := c.fn.Losses[i].Late.Load(); late != want {
+			t.Errorf("candidate %d is counted as late %d times, want %d", i, late, want)
+		}
+	}
 }
 
 // TestEnsembleWithoutAnyAnswer: the query gets the first member's code.

@@ -36,7 +36,7 @@ func (p *page) learning(s *api.PolicyStatus) {
 		return
 	}
 	if s.Mode == api.PolicyAsksSeveral {
-		p.field(0, "Missing", fmt.Sprintf("%s late, %d left out by the plan", numerals.Count(s.Late, "prediction"), s.Dropped))
+		p.field(0, "Missing", fmt.Sprintf("%s late%s, %d left out by the plan", numerals.Count(s.Late, "prediction"), p.lateOf(s.Candidates), s.Dropped))
 	}
 	p.field(0, "Feedback", feedbackText(s.Feedback))
 	if !s.Learns {
@@ -44,6 +44,20 @@ func (p *page) learning(s *api.PolicyStatus) {
 	}
 	p.field(0, "Contexts", fmt.Sprintf("%d in memory", s.ContextsInMemory))
 	p.store("Learned in", s.Store)
+}
+
+// lateOf says whose predictions were late: " (small 3, large 1)".
+func (p *page) lateOf(candidates []api.CandidateLearning) string {
+	var parts []string
+	for _, c := range candidates {
+		if c.Late > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", p.c.cell(c.Ref), c.Late))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
 }
 
 func feedbackText(f api.FeedbackStatus) string {

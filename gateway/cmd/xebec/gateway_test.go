@@ -349,7 +349,7 @@ func learning() api.FunctionStatus {
 		Name: "exp4", Mode: api.PolicyAsksSeveral, Learns: true, ContextsInMemory: 17, Late: 12, Dropped: 3,
 		Candidates: []api.CandidateLearning{
 			{Ref: "digits-svm", Model: "digits-svm@2", Share: 1, Weight: 0.71875, Count: 1200, MeanLoss: 0.0525, Mean: []float64{4.5}},
-			{Ref: "digits-nn@1", Model: "digits-nn@1", Share: 0.64, Weight: 0.28125, Count: 768, MeanLoss: 0.25, Mean: []float64{1, 2, 3, 4, 5}},
+			{Ref: "digits-nn@1", Model: "digits-nn@1", Share: 0.64, Weight: 0.28125, Count: 768, MeanLoss: 0.25, Mean: []float64{1, 2, 3, 4, 5}, Late: 12},
 		},
 		Contexts: []api.ContextStatus{{Context: "user\t17", Candidates: []api.CandidateLearning{{Ref: "digits-svm", Model: "digits-svm@2", Share: 1, Weight: 0.5}, {Ref: "digits-nn@1", Share: 1, Weight: 0.5, Count: 2, MeanLoss: 1}}}},
 		Feedback: api.FeedbackStatus{Counted: 1200, Duplicate: 3, Late: 2, Unknown: 1, Refused: 4, Nothing: 5, Asked: 6, Taught: 7},

@@ -90,6 +90,7 @@ func (f *function) policyStatus(s *versions.State, contexts int) *api.PolicyStat
 		if f.averages != nil {
 			c.Mean = f.averages.Mean(i)
 		}
+		c.Late = f.losses[i].Late.Load()
 	}
 	for _, c := range report.Contexts {
 		if c.HasOwnState {

@@ -20,10 +20,12 @@ type Learning struct {
 	ShadowsSame, ShadowsDifferent, ShadowsFailed, ShadowsDropped atomic.Uint64
 }
 
-// Loss sums the losses of one candidate's predictions.
+// Loss sums the losses of one candidate's predictions, and counts those that were missing.
 type Loss struct {
 	count atomic.Uint64
 	sum   Sum
+	// Late counts its predictions that an answer did without, because they had failed or were not there at the deadline.
+	Late atomic.Uint64
 }
 
 // Observe adds one loss, from 0 to 1.
