@@ -545,6 +545,25 @@ func TestIsolatedMovesFiles(t *testing.T) {
 	}
 }
 
+// An argument that names a part of a directory that may be written to does not make that part read-only.
+func TestIsolatedWritesWhatItNames(t *testing.T) {
+	own := t.TempDir() // below /tmp, which is another one for the process
+	dir := filepath.Join(own, "cache")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out := newOutput()
+	l := shell(t, `echo hello > "$1/file"`, out, dir)
+	l.Isolation = containers.Isolation{}
+	l.Writable = []string{own}
+	if exit := waitExit(t, start(t, newRuntime(t), l)); exit.Code != 0 {
+		t.Errorf("%v: %q", exit, out.all())
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "file")); string(text) != "hello\n" {
+		t.Errorf("it wrote %q: %v", text, err)
+	}
+}
+
 // What is hidden stays hidden when the host replaces it while the replica runs.
 func TestHiddenFileIsReplaced(t *testing.T) {
 	// The file must not lie in a directory that the replica has of its own.

@@ -40,7 +40,7 @@ func (s *sandbox) mountView() error {
 		own = append(own, tmp)
 	}
 	hidden := existing(toStrings(s.Hidden))
-	shown, err := pick(append(existing(kept), toStrings(s.Reveal)...), append(slices.Clone(own), hidden...), unix.MOUNT_ATTR_RDONLY)
+	shown, err := pick(append(existing(kept), s.revealed(hidden)...), append(slices.Clone(own), hidden...), unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -163,6 +163,17 @@ func pick(paths, covers []string, attribute uint64) ([]picked, error) {
 		all = append(all, picked{path: path, tree: tree, dir: isDir(path)})
 	}
 	return all, nil
+}
+
+// revealed returns what is to be shown read-only: of what the launch names that which is not below a directory that may be written to, and
+// so shown with it. What is hidden in such a directory is shown by itself.
+func (s *sandbox) revealed(hidden []string) []string {
+	writable := toStrings(s.Writable)
+	return slices.DeleteFunc(toStrings(s.Reveal), func(path string) bool {
+		path = filepath.Clean(path)
+		dir := within(path, writable)
+		return dir != "" && !slices.ContainsFunc(hidden, func(h string) bool { return within(h, []string{dir}) != "" && within(path, []string{h}) != "" })
+	})
 }
 
 // hide covers a file or a directory, unless something covers it already.
