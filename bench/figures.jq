@@ -98,3 +98,13 @@ def half($name): policy($name) | (.error_second_half | percent), (.second_half_b
 # More than digits (cmd/learning -sets).
 def in_set: run("best model in hindsight", "plain vote", "exp4", "the paper's Exp4, eta 0.01", "stacking", "exp3", "the paper's Exp3, eta 0.01", "ucb1", "linucb by the input") | .error | pm;
 def beside_exp4: (run("exp4") | .beside_vote, .beside_best | pm), (run("the paper's Exp4, eta 0.01", "stacking") | .beside_exp4 | pm), (run("exp3") | .beside_best | pm);
+
+# Other servers (cmd/peers). A ratio is taken within a round.
+def of_peer($load; $name): [.measurements[] | select(.load == $load) | .samples[] | select(.peer == $name)] | sort_by(.round);
+def beside_xebec($load; $name; value): of_peer($load; "xebec") as $x
+  | [of_peer($load; $name)[] | . as $s | ($s | value) / ($x[] | select(.round == $s.round) | value)] | geometric;
+def own($load): of_peer($load; "xebec") | ([.[].rps] | median), ([.[].cpu_us] | median), ([.[].memory_mib] | median);
+def peer($load; $name): of_peer($load; $name) as $p
+  | ($p | map(.rps) | median), beside_xebec($load; $name; .rps), ($p | map(.cpu_us) | median), beside_xebec($load; $name; .cpu_us), ($p | map(.memory_mib) | median);
+def good($load; $name): of_peer($load; $name) | map(100 * (.in_time // 0)) | spread;
+def where($load; $name): of_peer($load; $name) | map(.split | select(.)) | ([.[].predict_us] | median), ([.[].queue_us] | median), ([.[].overhead_us] | median);
