@@ -110,7 +110,7 @@
 // skips it, because only room that others make could raise the level. So the later Covers, which look for such room,
 // cost little.
 //
-// For 1,000 models of 4 replicas and 2,000 functions (BenchmarkPlan), one core of a server of 2023 takes 0.33 ms where
+// For 1,000 models of 4 replicas and 2,000 functions (BenchmarkPlan), one core of an AMD EPYC takes 0.33 ms where
 // nearly all wishes fit, 0.54 and 0.97 ms with 50 and 138 overloaded resources, and 1.6 ms where the demand is three
 // times the capacity. Results are not cached between plans: rates are decayed means, which all change in every epoch.
 //
