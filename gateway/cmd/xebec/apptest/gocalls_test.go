@@ -72,14 +72,14 @@ func TestGoPipelineExample(t *testing.T) {
 	g := serve(t, "--python", python(t), "--config", manifest(t, strings.ReplaceAll(stages(t, newDir(t)), "name: vector", "name: pixels")))
 	g.must("deploy", dir)
 	g.awaitReplicas("pipeline-go", 1)
-	if a := g.raw("pipeline-go", "1,2,3.5"); !a.predicted() || string(a.Output) != `"small"` {
+	if a := g.raw("pipeline-go", "1,2,3.5", "Xebec-Slo-Ms", patient); !a.predicted() || string(a.Output) != `"small"` {
 		t.Errorf("%v", a)
 	}
-	a := g.json("/pipeline-go/predict", `{"input_batch":[{"b64":"MSwyLDM="},{"b64":"NCw1LDY="}]}`)
+	a := g.json("/pipeline-go/predict", `{"input_batch":[{"b64":"MSwyLDM="},{"b64":"NCw1LDY="}]}`, "Xebec-Slo-Ms", patient)
 	if len(a.Batch) != 2 || string(a.Batch[0].Output) != `"small"` || string(a.Batch[1].Output) != `"large"` {
 		t.Errorf("a batch: %v", a)
 	}
-	if a := g.raw("pipeline-go", "1,x,3"); a.Status != http.StatusBadRequest || a.Code != "invalid_input" || a.Cause != `call of "decode": not numbers: 1,x,3 (invalid_input)` {
+	if a := g.raw("pipeline-go", "1,x,3", "Xebec-Slo-Ms", patient); a.Status != http.StatusBadRequest || a.Code != "invalid_input" || a.Cause != `call of "decode": not numbers: 1,x,3 (invalid_input)` {
 		t.Errorf("an input that a callee refuses: %v", a)
 	}
 }
