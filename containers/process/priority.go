@@ -26,13 +26,12 @@ import (
 // How soon a loading thread leaves its processor when a serving one wakes counts more than its share. The kernel preempts it at
 // once only if it has the policy SCHED_IDLE, and only in favour of threads of the same group; otherwise the serving thread waits
 // until a time slice is over. So the reaper uses SCHED_IDLE where sessions are no groups: in a container, and below most service
-// managers. Where they are, SCHED_IDLE would draw waking threads to a processor that they do not get, and the reaper uses the
-// highest niceness alone. Where replicas have cgroups, these do the same for all of a replica at once (cgroup.Group.SetQuiet).
+// managers. Where they are, it does not help across groups, and the reaper uses the highest niceness alone. Where replicas have cgroups, these do the same for all of a replica at once (cgroup.Group.SetQuiet).
 //
 // In a measurement two workers kept two processors 70 % busy. A third one that imported
 // scikit-learn raised their P99 by half and more, unless its group was lowered; then the import took half as long
-// again. Beside two workers that never pause the import took 55 s instead of 2 s, and 14 s at niceness 10; SCHED_IDLE gets a
-// fifth of that. This is why package containers limits how long a replica is quiet.
+// again. Beside two workers that never pause the import took 55 s instead of 2 s, and 14 s at niceness 10. SCHED_IDLE
+// and idle groups get less still. This is why package containers limits how long a replica is quiet.
 //
 // Lowering needs no permission; raising a thread again does. Threads that cannot be raised are not lowered. (Any
 // process may raise a group to zero, but without CAP_SYS_ADMIN the kernel accepts only one such change in a tenth of a

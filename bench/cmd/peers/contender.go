@@ -260,9 +260,24 @@ func (c *contender) thaw() (processes.Set, error) {
 func (c *contender) stop() {
 	set, err := c.thaw()
 	c.process.Stop()
-	if err := errors.Join(err, c.killLeftovers(set)); err != nil {
+	if err := errors.Join(err, c.killLeftovers(set), c.peer.removeLeft(set)); err != nil {
 		runner.Logf("    %s: %v", c.peer.Name, err)
 	}
+}
+
+// removeLeft removes the files that processes of the server have left.
+func (p *Peer) removeLeft(set processes.Set) error {
+	var failed []error
+	for _, pattern := range p.Leaves {
+		for _, process := range set {
+			files, err := filepath.Glob(strings.ReplaceAll(pattern, "@PID@", strconv.Itoa(process.PID)))
+			failed = append(failed, err)
+			for _, file := range files {
+				failed = append(failed, os.Remove(file))
+			}
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // killLeftovers kills processes of the server that go on without it, after a moment.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/xebec-serving/xebec/api/inferencepb"
+	"github.com/xebec-serving/xebec/bench/internal/processes"
 	"github.com/xebec-serving/xebec/bench/internal/resultstest"
 	"github.com/xebec-serving/xebec/bench/loadgen"
 )
@@ -235,5 +236,23 @@ func TestExpected(t *testing.T) {
 	cfg.loads = regexp.MustCompile("gRPC")
 	if part := expected(cfg, all); part <= 0 || part > whole/4 {
 		t.Errorf("%v for gRPC alone, of %v", part, whole)
+	}
+}
+
+// What a server has left is removed, and another process's is not.
+func TestRemoveLeft(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"shm17-a", "shm17-b", "shm170-a"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &Peer{Leaves: []string{filepath.Join(dir, "shm@PID@-*")}}
+	if err := p.removeLeft(processes.Set{{PID: 17}, {PID: 18}}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(left) != 1 || filepath.Base(left[0]) != "shm170-a" {
+		t.Errorf("left are %q (%v), expected shm170-a", left, err)
 	}
 }

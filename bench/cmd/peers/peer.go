@@ -38,6 +38,8 @@ type Peer struct {
 	GRPC bool `json:"grpc"`
 	// GRPCParameters are parameters of the calls.
 	GRPCParameters map[string]int64 `json:"grpc_parameters,omitempty"`
+	// Leaves are patterns of files that the server leaves behind when it is stopped; @PID@ stands for the id of one of its processes.
+	Leaves []string `json:"leaves,omitempty"`
 	// Local are paths below the repository's root that are installed beside the requirements.
 	Local []string `json:"local,omitempty"`
 	// Split says where the server counts how long queries wait and how long they are evaluated; nil if it does not.
