@@ -43,6 +43,8 @@ type Version struct {
 	stopping bool
 	// resumable: it was available before it was to be unloaded.
 	resumable bool
+	// gaveWay: it did not start, and another version has its room (transition: resources).
+	gaveWay bool
 	// unserved: it was declared by this process, or the store says so, as one that has never served. served: it has since.
 	unserved, served bool
 	noted            bool // what became of it was told to Config.Unserved
@@ -163,6 +165,7 @@ func (s *State) SetTraffic(spec *api.TrafficSpec) {
 	for _, v := range f.Versions {
 		if v.State == registry.Declared { // one that did not start, and gave its room to another one, is tried again
 			v.Retry()
+			v.gaveWay = false
 		}
 	}
 	s.touch(f.Name)
@@ -274,7 +277,7 @@ func (v *Version) failing() bool {
 	if v.State == registry.Loading && v.Ready() == 0 {
 		return v.Failing() // nothing is lost if another one is loaded too early
 	}
-	return v.Crashing()
+	return v.gaveWay || v.Crashing()
 }
 
 // coming reports whether the version is to answer, cannot yet, and has not failed to.

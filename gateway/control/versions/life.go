@@ -2,6 +2,7 @@ package versions
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -60,11 +61,21 @@ func (s *State) act(f *Family) {
 			// gone. Nor must the queries of its own validation.
 			hopeless := v.State == registry.Validating || v.State == registry.Loading && v.Ready() == 0
 			v.resumable = v.State == registry.Available // others have to be validated again
-			s.move(v, registry.Draining, "")
+			v.gaveWay = v.State == registry.Loading && v.failing() && f.Spec().Transition == api.TransitionResources
+			s.move(v, registry.Draining, whyLeaves(v))
 			s.drain(v, hopeless)
 		}
 		s.touch(f.Name)
 	}
+}
+
+// whyLeaves is what there is to say of a version that is unloaded. Most just have a successor.
+func whyLeaves(v *Version) string {
+	if !v.gaveWay {
+		return ""
+	}
+	last, _ := v.StartsFail()
+	return fmt.Sprintf("it does not start (%s), and another version has its room: it is tried again when the model's traffic rules change, or when no other version is left", last)
 }
 
 // serve makes a version the one that serves.
@@ -219,7 +230,7 @@ func (s *State) wanted(f *Family, v *Version) int {
 // load gives a version replicas.
 func (s *State) load(f *Family, v *Version) {
 	s.move(v, registry.Loading, "")
-	v.rehearsal = nil
+	v.rehearsal, v.gaveWay = nil, false
 	serving := f.Versions[f.Serving]
 	v.SetQuiet(s.opened || serving != nil && serving != v && serving.Ready() > 0)
 	s.collectFor(f, v)

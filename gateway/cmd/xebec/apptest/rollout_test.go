@@ -307,9 +307,9 @@ func TestTransitionResourcesBack(t *testing.T) {
 	m := testModel("m", nil, uncached)
 	g := serve(t, "--config", manifest(t, m, traffic("m", "transition: resources"), function("f", "m", "slo: 1s", "cold_start: 10m")))
 	const waiting = 5
-	g.must("apply", "-f", manifest(t, strings.Replace(version(m, "2"), programs.worker, "/bin/false", 1)))
-	g.awaitVersion("m@2", "the version to fail", func(m api.ModelStatus) bool { return m.State == api.ModelFailed })
+	g.must("apply", "-f", manifest(t, strings.Replace(version(m, "2"), "command: [", `command: [sh, -c, "exec sleep 86400", `, 1)))
 	g.awaitPhase("m@1", api.PhaseDeclared)
+	g.awaitPhase("m@2", api.PhaseLoading)
 	ctx, leave := context.WithCancel(bounded(t))
 	var asking sync.WaitGroup
 	for range waiting {
@@ -326,6 +326,35 @@ func TestTransitionResourcesBack(t *testing.T) {
 	g.awaitServing("m@1")
 	g.await("version 1 to answer", versionServes(g, "f", "m@1"))
 	g.awaitPhase("m@2", api.PhaseDeclared)
+}
+
+// Under transition: resources, a version whose process ends at once gives its room to the old one, and is tried again when
+// the rules change.
+func TestTransitionResourcesGivesWay(t *testing.T) {
+	t.Parallel()
+	m := plain(testModel("m", nil, uncached))
+	rules := func(line string) string { return traffic("m", "transition: resources", line) }
+	g := serve(t, "--config", manifest(t, m, rules("labels: {first: \"1\"}"), function("f", "m", "slo: 60s", "cold_start: 60s")))
+	clients := g.startCrowd("f", 4)
+	clients.served(20)
+	mended := filepath.Join(newDir(t), "mended")
+	two := strings.Replace(version(m, "2"), "command: [", fmt.Sprintf(`command: [sh, -c, 'test -e %s || exit 7; exec "$@"', sh, `, mended), 1)
+	g.must("apply", "-f", manifest(t, two))
+	gone := g.awaitVersion("m@2", "it to give way", func(m api.ModelStatus) bool {
+		return m.Version.Phase == api.PhaseDeclared && strings.Contains(m.Version.Reason, "exited with code 7")
+	})
+	if gone.Serving || gone.Version.Aspired {
+		t.Errorf("a version that gave its room to another one is %+v", gone.Version)
+	}
+	g.awaitServing("m@1")
+	clients.served(20)
+	g.xebec("describe", "model", "m@2").wants(t, "describe", 0, "it does not start (exited with code 7), and another version has its room", "")
+
+	writeFile(t, filepath.Dir(mended), filepath.Base(mended), "")
+	g.must("apply", "-f", manifest(t, rules("labels: {second: \"2\"}")))
+	g.awaitServing("m@2")
+	clients.served(20)
+	clients.judge(t, "m@1", "m@2")
 }
 
 // The old version answers all queries that it has accepted before its process ends, however slow it is, while the new one
