@@ -76,6 +76,13 @@ func (ps Places) Yield() {
 	}
 }
 
+// Wake undoes Yield.
+func (ps Places) Wake() {
+	for _, p := range ps {
+		_ = write(filepath.Join(p.Dir, "cpu.idle"), "0")
+	}
+}
+
 // Add puts a process into the group, with all its threads, unless it is there. Its children stay where they are. A process
 // that has ended is no error. Moving a process takes about ten milliseconds, because the kernel waits until no process forks.
 func (ps Places) Add(pid int) error {

@@ -84,7 +84,7 @@ func childrenOf(parent int) (pids []int) {
 		return nil
 	}
 	for _, name := range names {
-		b, err := os.ReadFile(filepath.Join(folder, name.Name(), "children"))
+		children, err := childrenOfThread(filepath.Join(folder, name.Name()))
 		if err != nil { // not in this kernel
 			pids = nil
 			for _, st := range processes() {
@@ -94,14 +94,20 @@ func childrenOf(parent int) (pids []int) {
 			}
 			return pids
 		}
-		for _, field := range bytes.Fields(b) {
-			if pid, err := strconv.Atoi(string(field)); err == nil {
-				pids = append(pids, pid)
-			}
-		}
+		pids = append(pids, children...)
 	}
 	slices.Reverse(pids)
 	return pids
+}
+
+func childrenOfThread(folder string) (pids []int, err error) {
+	b, err := os.ReadFile(filepath.Join(folder, "children"))
+	for _, field := range bytes.Fields(b) {
+		if pid, err := strconv.Atoi(string(field)); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, err
 }
 
 // innermost returns a process's pid in its own pid namespace, which comes last in the line NSpid of its status.

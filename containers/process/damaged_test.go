@@ -21,7 +21,7 @@ import (
 const damagedReaperEnv = "LC_XEBEC_TEST_DAMAGED"
 
 // actDamagedReaper is a reaper that says hello, takes one launch, and then sends frames that it must not send: the value has one in each
-// line. "half" is the beginning of one, "garbage" a whole one that is not JSON. Then it waits until it is killed, or ends at once if the
+// line. "raise" waits for that request; "half" is the beginning of one, "garbage" a whole one that is not JSON. Then it waits until it is killed, or ends at once if the
 // last line says so.
 func actDamagedReaper(script string) {
 	frames := strings.Split(script, "\n")
@@ -41,6 +41,12 @@ func actDamagedReaper(script string) {
 		switch frame {
 		case "end":
 			return
+		case "raise":
+			var q request
+			if err := readFrame(reaperFD, &q); err != nil || q.Op != opRaise {
+				fatal(fmt.Errorf("%v, %w: expected a raise", q.Op, err))
+			}
+			continue
 		case "half":
 			raw = []byte{100, 0, 0, 0, '{'}
 		case "endless":

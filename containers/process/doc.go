@@ -103,6 +103,11 @@
 // meanwhile. Nothing else about it changes, and launches that are not quiet are not touched. [containers.Progresser]
 // tells the supervisor whether a quiet instance gets any time.
 //
+// On a machine whose processors are never idle, the lowest priority was seen to give a launcher less than it needs within 30 s. So
+// a quiet launch that has not begun after a second gets full priority, and so does the reaper's thread if a fork takes it long. A
+// launch that still does not begin is killed, alone: the other replicas of the reaper live on. A replica that only has to end is
+// lowered for two seconds at most, and not when it is killed or when everything ends.
+//
 // Raising a thread needs CAP_SYS_NICE or a sufficient RLIMIT_NICE. The reaper tries it on a thread of its own when it
 // starts. If it fails, no thread is ever lowered, because a replica that serves at the lowest priority would be worse.
 // [Runtime.QuietUnsupported] says so, for the log. Input and output are not held back, except where the kernel's I/O schedulers

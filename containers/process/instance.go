@@ -25,6 +25,8 @@ const (
 	drainWait = 500 * time.Millisecond
 	// raiseWait bounds a raise: it is longer than the reaper tries.
 	raiseWait = 10 * time.Second
+	// lowEnd is longer than it takes to take a large program apart where the others leave some time over.
+	lowEnd = 2 * time.Second //xebec:limit end of a process at the lowest CPU priority
 )
 
 // instance is one launch. It is a [containers.Instance].
@@ -40,6 +42,9 @@ type instance struct {
 	exit     containers.Exit
 	// layers and missing are what isolates it: see [containers.IsolationReporter].
 	layers, missing []string
+
+	// begins: it is to begin quietly, and hurried: it got full priority before it had. They belong to the goroutine that launches it.
+	begins, hurried bool
 
 	// yields: its group yields the processors to everything beside it. killed is set when the owner has requested the
 	// kill.
@@ -118,10 +123,31 @@ func (in *instance) Lower() {
 	}
 	select {
 	case <-in.exited:
+		return
 	case <-in.link.lost:
+		return
 	default:
-		_ = in.link.ask(request{Op: opLower, ID: in.id})
 	}
+	if err := in.link.ask(request{Op: opLower, ID: in.id}); err == nil {
+		go in.endSoon()
+	}
+}
+
+// endSoon raises a lowered replica that has not ended within lowEnd: beside threads that never pause it might never end.
+func (in *instance) endSoon() {
+	late := time.NewTimer(lowEnd)
+	defer late.Stop()
+	select {
+	case <-in.exited:
+		return
+	case <-in.link.lost:
+		return
+	case <-late.C:
+	}
+	if in.group != nil {
+		_ = in.group.SetQuiet(false)
+	}
+	_ = in.link.ask(request{Op: opRaise, ID: in.id})
 }
 
 // Raise implements [containers.Raiser].

@@ -22,8 +22,11 @@ import (
 const (
 	// helloWait bounds the reaper's start, which is a start of this program, on a machine that swaps.
 	helloWait = 10 * time.Second
-	// replyWait bounds a launch: fork and exec from a slow disk. A reaper that takes longer is broken and is replaced.
+	// replyWait bounds a launch: fork and exec from a slow disk. One that takes longer is killed. A reaper that does not answer then
+	// is broken and is replaced.
 	replyWait = 30 * time.Second
+	// hurryEvery is how long a quiet launch may take to begin before it gets full priority.
+	hurryEvery = time.Second //xebec:limit start of a process at the lowest CPU priority, before its program begins
 	// writeWait bounds the sending of a request: the reaper always reads, unless it is stopped.
 	writeWait = 10 * time.Second
 	// closeWait bounds the end of everything: the reaper's grace, and time to reap.
@@ -48,6 +51,8 @@ type link struct {
 	words *stderrHead
 	// cannotBeQuiet says why the reaper cannot start replicas quietly, nil if it can.
 	cannotBeQuiet error
+	// patience is replyWait, except in tests.
+	patience time.Duration
 	// confined makes what bounds a launch from outside.
 	confined func(l containers.Launch, zygote bool) (confinement, error)
 
@@ -84,7 +89,7 @@ func startReaper(nonce string, env []string) (*link, error) {
 	}
 	k := &link{
 		nonce: nonce, conn: conn.(*net.UnixConn), words: &stderrHead{}, instances: map[uint64]*instance{},
-		lost: make(chan struct{}), done: make(chan struct{}),
+		lost: make(chan struct{}), done: make(chan struct{}), patience: replyWait,
 	}
 	// /proc/self/exe is this program, even if its file has been replaced since. A session of its own protects the
 	// reaper from a terminal's signals, and "/" avoids holding a mounted file system.
@@ -202,6 +207,7 @@ func (k *link) open(path string, l containers.Launch, zygote bool) (in *instance
 	if in.confinement, err = k.confined(l, zygote); err != nil {
 		return nil, nil, err
 	}
+	in.begins = l.Quiet
 	in.yields = l.Quiet && in.group != nil
 	writeEnds, err = in.openStreams(l)
 	if err == nil {
@@ -217,31 +223,43 @@ func (k *link) open(path string, l containers.Launch, zygote bool) (in *instance
 	return in, writeEnds, nil
 }
 
-// await waits for the answer to a launch or an adoption.
+// await waits for the answer to a launch or an adoption. It kills a launch that takes too long, or whose ctx ends; the others go on.
 func (k *link) await(ctx context.Context, in *instance) (*instance, error) {
-	var err error
-	late := time.NewTimer(replyWait)
+	late, hurry := time.NewTimer(k.patience), time.NewTicker(hurryEvery)
 	defer late.Stop()
-	select {
-	case err = <-in.answered:
-	case <-ctx.Done():
+	defer hurry.Stop()
+	cancelled := ctx.Done()
+	var why error // it is killed
+	kill := func(reason error) {
+		why, cancelled = reason, nil
+		late.Reset(k.patience)
 		_ = k.ask(request{Op: opSignal, ID: in.id, Kill: true}) // the reaper reads this after the launch
+	}
+	for {
 		select {
-		case err = <-in.answered:
+		case err := <-in.answered:
+			return in.begun(err, why)
+		case <-hurry.C:
+			in.hurry()
+		case <-cancelled:
+			kill(ctx.Err())
 		case <-late.C:
-			_ = k.cmd.Process.Kill()
-			err = <-in.answered
+			if why != nil {
+				_ = k.cmd.Process.Kill() // which is an answer
+				continue
+			}
+			kill(interruptedError{fmt.Sprintf("it had not begun within %v", k.patience)})
 		}
+	}
+}
+
+// begun takes the answer to a launch that was not killed, or was, for a reason.
+func (in *instance) begun(err, killed error) (*instance, error) {
+	if killed != nil {
 		if err == nil {
 			<-in.exited
-			err = ctx.Err()
 		}
-	case <-late.C:
-		_ = k.cmd.Process.Kill()
-		if err = <-in.answered; err == nil {
-			<-in.exited
-			err = fmt.Errorf("the reaper did not answer within %v", replyWait)
-		}
+		err = killed
 	}
 	if err != nil {
 		if cut := (interruptedError{}); errors.As(err, &cut) && in.group != nil && in.group.Events().OOMKills > 0 {
@@ -255,8 +273,24 @@ func (k *link) await(ctx context.Context, in *instance) (*instance, error) {
 	}
 	// The reaper has done this, unless the kernel is older. Not before: its thread is in the group while it forks, and other launches
 	// wait for that.
-	in.yields = in.yields && in.group.SetQuiet(true) == nil
+	if in.yields {
+		quiet := in.begins
+		in.yields = in.group.SetQuiet(quiet) == nil && quiet
+	}
 	return in, nil
+}
+
+// hurry gives a quiet launch that has not begun full priority. Beside threads that never pause, the lowest one was seen to be too
+// little for a launcher to begin within replyWait.
+func (in *instance) hurry() {
+	if !in.begins && !in.hurried {
+		return
+	}
+	in.begins, in.hurried = false, true
+	if in.yields {
+		_ = in.group.SetQuiet(false)
+	}
+	_ = in.link.ask(request{Op: opRaise, ID: in.id}) // each time: the reaper may start another launcher
 }
 
 func (k *link) launchRequest(in *instance, environ []string, l containers.Launch) (request, error) {

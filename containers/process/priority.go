@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -64,7 +65,7 @@ func (r *reaper) probePriority() {
 	}
 	if err == nil && r.nice < lowest {
 		r.idle = !sessionsGrouped() && tryIdle(r.nice) == nil
-		r.quietly, err = quietThread(r.idle)
+		r.quietly, r.quietTID, err = quietThread(r.idle)
 	}
 	r.cannotRaise = err
 }
@@ -94,10 +95,11 @@ func (r *reaper) lowerThread(tid int) {
 // quietThread creates a thread of the lowest priority that runs the functions it receives. A worker inherits from the
 // thread that forked it; if it were lowered afterwards, it might have created a thread meanwhile. Like the other thread
 // that forks (see runReaper), it lives as long as the process.
-func quietThread(idle bool) (chan<- func(), error) {
+func quietThread(idle bool) (run chan<- func(), tid int, err error) {
 	work, result := make(chan func()), make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
+		tid = unix.Gettid()
 		err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), lowest)
 		if err == nil && idle {
 			err = setPolicy(0, unix.SCHED_IDLE, lowest)
@@ -110,7 +112,8 @@ func quietThread(idle bool) (chan<- func(), error) {
 			(<-work)()
 		}
 	}()
-	return work, <-result
+	err = <-result
+	return work, tid, err
 }
 
 // fork starts a worker in its cgroup, on the quiet thread if it is to be quiet and can be.
@@ -132,13 +135,44 @@ func (r *reaper) fork(path string, argv []string, attr *syscall.ProcAttr, q requ
 			start()
 			close(done)
 		}
-		<-done
+		r.hurry(done)
 	}
 	if errors.Is(err, cgroup.ErrStuck) { // a reaper that starts workers in the wrong cgroups is worse than none
 		fmt.Fprintln(os.Stderr, "reaper:", err)
 		os.Exit(1)
 	}
 	return pid, err
+}
+
+// forkSoon is how long a fork on the quiet thread may take before it gets full priority.
+const forkSoon = 100 * time.Millisecond
+
+// hurry waits for the fork under way on the quiet thread. Everything else that the reaper does waits for it, too, and beside threads
+// that never pause this thread and the process that is about to be hardly get a processor. So both are raised for the rest of
+// the fork. The caller holds r.mu.
+func (r *reaper) hurry(done <-chan struct{}) {
+	late := time.NewTicker(forkSoon)
+	defer late.Stop()
+	for raised := false; ; raised = true {
+		select {
+		case <-done:
+			if raised {
+				r.lowerThread(r.quietTID)
+			}
+			return
+		case <-late.C:
+		}
+		forked, _ := childrenOfThread(filepath.Join("/proc/self/task", strconv.Itoa(r.quietTID)))
+		for _, tid := range append(forked, r.quietTID) {
+			if r.byPID[tid] != nil { // an earlier launch
+				continue
+			}
+			if r.idle {
+				_ = setPolicy(tid, unix.SCHED_NORMAL, r.nice)
+			}
+			_ = unix.Setpriority(unix.PRIO_PROCESS, tid, r.nice)
+		}
+	}
 }
 
 // tryRaise lowers a thread of its own and raises it to nice again. A worker has this process's permissions and limits
@@ -176,9 +210,9 @@ func (r *reaper) lower(w *worker) {
 	w.autogroup = lowerAutogroup(w.lead)
 }
 
-// lowerForGood lowers a worker that only has to end. The first thread of each of its processes is lowered, which is the one that takes a
-// program apart. It is not raised again.
-func (r *reaper) lowerForGood(id uint64) {
+// lowerAgain lowers a worker that only has to end. The first thread of each of its processes is lowered, which is the one that takes a
+// program apart.
+func (r *reaper) lowerAgain(id uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.byID[id]
@@ -188,7 +222,20 @@ func (r *reaper) lowerForGood(id uint64) {
 	_ = unix.Setpriority(unix.PRIO_PGRP, w.lead, lowest)
 	w.closeAutogroup()
 	w.autogroup = lowerAutogroup(w.lead)
-	w.closeAutogroup()
+	w.low = true
+}
+
+// enliven gives a worker that is to be killed the time that its end takes, as far as that is permitted. The caller holds r.mu.
+func (r *reaper) enliven(w *worker) {
+	w.groups.Wake()
+	lead := cmp.Or(w.lead, w.pid)
+	if w.low || w.quiet {
+		_ = unix.Setpriority(unix.PRIO_PGRP, lead, r.nice)
+	}
+	if w.autogroup >= 0 {
+		_, _ = unix.Write(w.autogroup, []byte("0"))
+		w.closeAutogroup()
+	}
 }
 
 // lowerAutogroup lowers the scheduling group of a session and returns a descriptor to raise it by, or -1 if there is
@@ -282,6 +329,15 @@ func (r *reaper) raiseOnce(id uint64) (pid int, marker, step string, err error, 
 	w := r.byID[id]
 	if w == nil {
 		return 0, "", "", nil, true
+	}
+	if w.lead == 0 { // it has not begun: its launcher is raised, and what that starts inherits the priority
+		if err := unix.Setpriority(unix.PRIO_PGRP, w.pid, r.nice); err != nil {
+			return 0, "", "", nil, true // it has ended, or may be raised when it has begun
+		}
+		if w.quiet {
+			w.low, w.quiet = r.quietly != nil, false
+		}
+		return w.pid, w.marker, "", nil, false
 	}
 	if w.low {
 		err := unix.Setpriority(unix.PRIO_PGRP, w.lead, r.nice)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -299,14 +300,15 @@ func TestRaiseWithItsReaperKilled(t *testing.T) {
 	}
 }
 
-// A Set raises a replica when it is marked as ready.
+// A Set raises a replica that is to answer when it is marked as ready.
 func TestSupervisedQuiet(t *testing.T) {
 	r := newRuntime(t)
 	low := expected(t, r)
 	events := make(chan containers.Event, 100)
+	var answers atomic.Bool
 	set, err := containers.NewSet(containers.Config{
 		Runtime: r, Dir: "/", Command: []string{"/bin/sh", "-c", "echo up; sleep 1000 & wait"},
-		Quiet: func() bool { return true }, Event: func(ev containers.Event) { events <- ev },
+		Quiet: func() bool { return !answers.Load() }, Event: func(ev containers.Event) { events <- ev },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -318,6 +320,7 @@ func TestSupervisedQuiet(t *testing.T) {
 	ev := next(t, events, containers.Started)
 	waitLine(t, set, "up")
 	checkNice(t, "not ready", ev.PID, low)
+	answers.Store(true)
 	set.MarkReady(ev.Replica)
 	waitRaised(t, set)
 	checkNice(t, "ready", ev.PID, own(t))
@@ -370,8 +373,10 @@ func actQuietGateway() {
 	}
 	fmt.Println("own:", nice)
 	events := make(chan containers.Event, 100)
+	var answers atomic.Bool
 	set, err := containers.NewSet(containers.Config{
-		Runtime: r, Dir: "/", Command: []string{"/bin/sleep", "1000"}, Quiet: func() bool { return true }, Event: func(ev containers.Event) { events <- ev },
+		Runtime: r, Dir: "/", Command: []string{"/bin/sleep", "1000"},
+		Quiet: func() bool { return !answers.Load() }, Event: func(ev containers.Event) { events <- ev },
 	})
 	if err != nil {
 		fatal(err)
@@ -389,6 +394,7 @@ func actQuietGateway() {
 		fmt.Println(what+":", nice, group)
 	}
 	report("loading")
+	answers.Store(true)
 	set.MarkReady(ev.Replica)
 	for set.Status()[0].Quiet && len(events) == 0 {
 		runtime.Gosched()

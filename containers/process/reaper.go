@@ -73,8 +73,9 @@ type reaper struct {
 	// noNamespaces says why replicas get no namespaces, nil if they do. It is found out by the first that should.
 	noNamespaces error
 	// oom is this process's own adjustment of the OOM score, which is the gateway's.
-	oom     int
-	quietly chan<- func() // the thread that starts quiet workers; nil: none is quiet
+	oom      int
+	quietly  chan<- func() // the thread that starts quiet workers; nil: none is quiet
+	quietTID int
 	// idle: quiet workers have the policy SCHED_IDLE, too.
 	idle bool
 
@@ -226,7 +227,7 @@ func (r *reaper) serve() error {
 			case opRaise:
 				r.raise(q.ID)
 			case opLower:
-				r.lowerForGood(q.ID)
+				r.lowerAgain(q.ID)
 			}
 		}
 		closeAll(fds)
@@ -314,6 +315,7 @@ func (r *reaper) signal(q request) {
 	switch {
 	case w == nil: // gone; the reply is on its way
 	case q.Kill:
+		r.enliven(w)
 		w.kill()
 	case w.lead == 0: // it has not begun: there is nothing to finish
 		w.kill()
@@ -473,6 +475,7 @@ func (r *reaper) finish() {
 	var groups cgroup.Places
 	for _, w := range r.byID {
 		groups = append(groups, w.groups...)
+		r.enliven(w)
 	}
 	r.mu.Unlock()
 	defer groups.Remove() // otherwise it waits for the next gateway

@@ -125,7 +125,8 @@ func TestRejections(t *testing.T) {
 		return name
 	}
 	in := "dir: " + dir
-	m := testModel("m", nil, uncached, in)
+	// The directory changes below: a replica of version 1 that was lost would not be started again.
+	m := testModel("m", nil, uncached, in, "timeout: 10m")
 	g := serve(t, "--python", python(t), "--config", manifest(t, m, function("f", "m", "slo: 60s")))
 	clients := g.startCrowd("f", 2)
 	fine := `{"input":"hello"}` + "\n"
