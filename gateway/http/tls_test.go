@@ -186,7 +186,7 @@ func TestHTTP2Cancels(t *testing.T) {
 func TestHandshakeTime(t *testing.T) {
 	secure, trust := withTLS()
 	f := serve(t, querytest.Bytes, func(it *scheduler.Item) { querytest.End(it, api.OK, []byte("x")) }, secure, func(f *fixture) {
-		f.limits = func(l *Limits) { l.FirstByteTimeout = 50 * time.Millisecond }
+		f.limits = func(l *Limits) { l.FirstByteTimeout = 2 * time.Second }
 	})
 	silent, _ := f.raw()
 	transport := &http2.Transport{TLSClientConfig: trust}
