@@ -6,6 +6,11 @@ import (
 	"github.com/xebec-serving/xebec/api"
 )
 
+// Alive serves the document of KServe's version 1 at /, with the place where a person finds more.
+func Alive(x Exchange) {
+	x.Answer(&Answer{Status: 200, ContentType: JSON, Body: []byte(`{"status":"alive","docs":"/docs"}`)})
+}
+
 // Health serves the documents that say whether the gateway is alive and ready. ready also returns the reason if it is
 // not. For /readyz?verbose problems lists what cannot answer, and upgrade is the upgrade that is under way; both may be nil.
 func Health(ready func() (bool, string), problems func() []api.ReadinessProblem, upgrade func() *api.UpgradeStatus) (live, readiness func(Exchange)) {

@@ -130,7 +130,7 @@ func New(cfg Config) (*Server, error) {
 		live, ready := dialect.Health(cfg.Ready, cfg.Problems, cfg.Upgrade)
 		routes = []dialect.Route{
 			{Method: "GET", Path: "/healthz", Serve: live}, {Method: "GET", Path: "/readyz", Serve: ready}, {Method: "GET", Path: "/openapi.yaml", Serve: Description()},
-			{Method: "GET", Path: "/docs", Serve: DocsPage()},
+			{Method: "GET", Path: "/docs", Serve: DocsPage()}, {Method: "GET", Path: "/", Serve: dialect.Alive},
 		}
 	}
 	s := &Server{cfg: cfg, lastWord: lastWord, lastAnswers: lastAnswers, served: make(chan struct{}), polling: make(chan struct{}), handovers: map[io.Closer]struct{}{}, conns: map[*conn]struct{}{}, encrypted: map[*trackedConn]struct{}{}, nonBlocking: map[string]bool{}}

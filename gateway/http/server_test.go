@@ -377,7 +377,7 @@ func TestRoutesOfBothDialects(t *testing.T) {
 	f := serve(t, querytest.Floats4, querytest.Sum)
 	for path, want := range map[string]string{
 		"/v2": `"name":"xebec"`, "/v2/health/live": "live", "/v2/health/ready": "ready", "/v2/models/m": `"shape":[-1,4]`, "/v2/models/m/ready": "",
-		"/v2/models/m/versions/1": `"versions":["1"]`, "/healthz": "live", "/readyz": `"ready":true`,
+		"/v2/models/m/versions/1": `"versions":["1"]`, "/healthz": "live", "/readyz": `"ready":true`, "/": `"status":"alive"`, "": "/docs",
 	} {
 		resp, err := http.Get("http://" + f.addr + path)
 		if err != nil {

@@ -42,9 +42,10 @@ def request(model, inputs, **more):
     return InferRequest(model_name=model, infer_inputs=inputs, **more)
 
 
-@works("V1: predict, and whether a model is ready")
+@works("V1: predict, and whether the server is live and a model is ready")
 def test_v1(address):
     async def calls(c, base):
+        assert await c.is_server_live(base)
         assert await c.is_model_ready(base, "numbers") and await c.is_model_ready(base, "answer")
         assert await c.infer(base, {"instances": FOUR.tolist()}, model_name="numbers") == {"predictions": FOUR.tolist()}
         assert await c.infer(base, {"instances": FOUR.tolist()}, model_name="answer") == {"predictions": FOUR.tolist()}

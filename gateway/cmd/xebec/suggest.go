@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,19 @@ func flagError(cmd *cobra.Command, err error) error {
 			return usagef("%w: did you mean --%s? See %q", err, near, cmd.CommandPath()+" --help")
 		}
 	}
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		if want := flagValues[invalid.GetFlag().Value.Type()]; want != "" && !errors.Is(err, strconv.ErrRange) {
+			return usagef("--%s %s: expected %s: see %q", invalid.GetFlag().Name, invalid.GetValue(), want, cmd.CommandPath()+" --help")
+		}
+	}
 	return usagef("%w: see %q", err, cmd.CommandPath()+" --help")
+}
+
+// flagValues is what flags of the usual types expect, by pflag's names of these. Other types have errors of their own.
+var flagValues = map[string]string{
+	"int": "a whole number", "int64": "a whole number", "uint": "a whole number of at least 0", "uint64": "a whole number of at least 0",
+	"float64": "a number", "duration": "a duration with its unit, such as 300ms, 5s or 1m30s", "bool": "true or false",
 }
 
 // unknownKind is the error for a kind that a command does not know.
