@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -69,7 +70,7 @@ func (r *Runtime) isolation(l containers.Launch, path string, env []string, id u
 		}
 	}
 	if r.root0 {
-		r.dropRoot(s, l.Dir, path, id)
+		r.dropRoot(s, l.Dir, path, lookupEnv(env, "XEBEC_SOCKET"), id)
 	}
 	return s
 }
@@ -109,7 +110,7 @@ func named(l containers.Launch, env []string) (all []string) {
 }
 
 // dropRoot chooses the user of a root gateway's replica: one of its own, else root without capabilities, else root.
-func (r *Runtime) dropRoot(s *sandbox, dir, path string, id uint64) {
+func (r *Runtime) dropRoot(s *sandbox, dir, path, socket string, id uint64) {
 	switch {
 	case len(s.Writable) > 0:
 		s.Missing = append(s.Missing, "It runs as root: the directories that it writes to are root's.")
@@ -118,21 +119,22 @@ func (r *Runtime) dropRoot(s *sandbox, dir, path string, id uint64) {
 		s.Missing = append(s.Missing, "It runs as root: forks of a zygote have its user.")
 	default:
 		uid := r.users() + int(id%(blockUIDs-1)) + 1
-		why := blocked(uint32(uid), dir, path, r.hidden)
+		why := blocked(uint32(uid), dir, path, socket, r.hidden)
 		if why == "" {
 			s.UID = uid
 			return
 		}
 		s.Missing = append(s.Missing, "It has no user of its own and runs as root: "+why+".")
 	}
-	if why := blocked(0, dir, path, r.hidden); why != "" {
+	if why := blocked(0, dir, path, socket, r.hidden); why != "" {
 		s.Privileged, s.Namespaces = true, false
 		s.Missing = append(s.Missing, "It has no namespaces and keeps root's capabilities: "+why+".")
 	}
 }
 
-// blocked says what keeps a user without capabilities from reading a model's files or its program; empty: nothing.
-func blocked(uid uint32, dir, program string, hidden []string) string {
+// blocked says what keeps a user without capabilities from reading a model's files or its program, or from connecting to its socket;
+// empty: nothing.
+func blocked(uid uint32, dir, program, socket string, hidden []string) string {
 	targets := []string{program}
 	if dir != "" {
 		targets = append(targets, dir)
@@ -141,18 +143,19 @@ func blocked(uid uint32, dir, program string, hidden []string) string {
 		targets = append(targets, target)
 	}
 	for _, target := range targets {
-		for at := filepath.Clean(target); ; at = filepath.Dir(at) {
-			info, err := os.Stat(at)
-			if err != nil {
-				return err.Error()
-			}
-			// Below what is hidden the replica sees directories that were made for it.
-			if need := fs.FileMode(0o1); info.IsDir() && (at == filepath.Clean(target) || within(at, hidden) == "") && !allows(info, uid, need) {
-				return fmt.Sprintf("%s may not be entered by other users (chmod o+x)", at)
-			}
-			if at == "/" || at == "." {
-				break
-			}
+		switch at, err := barred(uid, target, hidden); {
+		case err != nil:
+			return err.Error()
+		case at != "":
+			return fmt.Sprintf("%s may not be entered by other users (chmod o+x)", at)
+		}
+	}
+	if filepath.IsAbs(socket) {
+		switch at, err := barred(uid, socket, append(slices.Clone(hidden), private...)); {
+		case err != nil:
+			return err.Error()
+		case at != "":
+			return fmt.Sprintf("its socket lies in %s, which may not be entered by other users (chmod o+x, or --data-dir elsewhere)", at)
 		}
 	}
 	if info, err := os.Stat(program); err == nil && !allows(info, uid, 0o5) {
@@ -192,6 +195,24 @@ func blocked(uid uint32, dir, program string, hidden []string) string {
 		return nil
 	})
 	return found
+}
+
+// barred returns the directory on the way to a path, or the path itself, that a user without capabilities may not enter; empty: none.
+// Below the directories made a replica sees others, which were made for it and may be entered.
+func barred(uid uint32, path string, made []string) (at string, err error) {
+	path = filepath.Clean(path)
+	for at = path; ; at = filepath.Dir(at) {
+		info, err := os.Stat(at)
+		if err != nil {
+			return "", err
+		}
+		if info.IsDir() && (at == path || within(at, made) == "") && !allows(info, uid, 0o1) {
+			return at, nil
+		}
+		if at == "/" || at == "." {
+			return "", nil
+		}
+	}
 }
 
 // allows reports whether a user without groups and capabilities has the permissions, which are three bits.

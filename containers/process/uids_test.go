@@ -1,6 +1,8 @@
 package process
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -54,5 +56,45 @@ func TestUsersAreNotSharedAfterAWrap(t *testing.T) {
 	k.launches = 2*users + 4
 	if err := k.register(in); err != nil || in.id != 2*users+7 {
 		t.Errorf("launch %d, error %v: expected %d", in.id, err, 2*users+7)
+	}
+}
+
+// A replica gets a user of its own only if that reaches all that it needs. Below what is hidden, and what is private, it sees
+// directories that were made for it.
+func TestBarred(t *testing.T) {
+	root, err := os.MkdirTemp("/tmp", "xebec-test-") // which other users may enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(root) })
+	for _, dir := range []struct {
+		name string
+		mode os.FileMode
+	}{{".", 0o755}, {"home", 0o700}, {"home/data", 0o700}, {"var", 0o755}, {"var/data", 0o700}, {"var/data/doors", 0o700}} {
+		path := filepath.Join(root, dir.name)
+		if err := os.MkdirAll(path, dir.mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, dir.mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"home/data/s", "var/data/doors/s"} {
+		if err := os.WriteFile(filepath.Join(root, file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := []string{filepath.Join(root, "home/data"), filepath.Join(root, "var/data")}
+	other := uint32(os.Getuid() + firstUID)
+	for path, at := range map[string]string{"": "", "var": "", "home": "home", "home/data/s": "home", "var/data/doors/s": "", "var/data": "var/data"} {
+		if at != "" {
+			at = filepath.Join(root, at)
+		}
+		if got, err := barred(other, filepath.Join(root, path), made); err != nil || got != at {
+			t.Errorf("%q is barred at %q, error %v: expected %q", path, got, err, at)
+		}
+	}
+	if _, err := barred(other, filepath.Join(root, "var/data/none"), made); err == nil {
+		t.Error("no error for a path that is not there")
 	}
 }

@@ -1,6 +1,7 @@
 package apptest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -79,4 +80,47 @@ func TestNetworkOfAModel(t *testing.T) {
 	g.describes("connects", "Network is unreachable", "run.network: host")
 	host := strings.Replace(strings.Replace(m, "name: connects", "name: host", 1), "run: {", "run: {network: host, ", 1)
 	g.xebec("apply", "-f", manifest(t, host)).wants(t, "apply a model with the host's network", 1, "", "--admin-token-file")
+}
+
+// A model whose files every user may read answers, also where the gateway's data directory lies in a directory that others may not
+// enter, as root's home is. Where nothing is in the way, a root gateway gives it a user of its own.
+func TestModelThatAllMayRead(t *testing.T) {
+	t.Parallel()
+	public, err := os.MkdirTemp("/tmp", "xebec-public-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(public) })
+	program, err := os.ReadFile(programs.worker)
+	worker := filepath.Join(public, "worker")
+	if err := errors.Join(err, os.Chmod(public, 0o755), os.WriteFile(worker, program, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	// Without `dir` it runs where its manifest lies, of which there is no snapshot in the data directory.
+	writeFile(t, public, "m.yaml", strings.Replace(testModel("m", nil, uncached), programs.worker, worker, 1)+function("f", "m", "slo: 60s"))
+	// It must not lie below a directory that the replica has of its own.
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := os.MkdirTemp(home, ".xebec-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(private) })
+	for data, says := range map[string]string{
+		filepath.Join(private, "data"): "its socket lies in " + private + ", which may not be entered by other users",
+		filepath.Join(public, "data"):  "",
+	} {
+		g := serve(t, "--data-dir", data, "--config", filepath.Join(public, "m.yaml"))
+		g.awaitServing("m@1")
+		if a := g.raw("f", "hello"); !a.predicted() {
+			t.Errorf("with the data in %s it is answered by %v", data, a)
+		}
+		r := g.version("m@1").Replicas[0]
+		if own := strings.Contains(strings.Join(r.Isolation, "\n"), "own uid"); os.Geteuid() == 0 && (own != (says == "") || !strings.Contains(strings.Join(r.NotIsolated, "\n"), says)) {
+			t.Errorf("with the data in %s its layers are %v, without %v: expected %q", data, r.Isolation, r.NotIsolated, says)
+		}
+		g.stop()
+	}
 }
