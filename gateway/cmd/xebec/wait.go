@@ -133,6 +133,8 @@ func (c *cli) judge(ctx context.Context, id api.ModelID, p *progress) (m *api.Mo
 		return nil, false, errors.New(c.cleanLines(fmt.Sprintf("model %s cannot serve: %s; %q shows the details", id, reason, "xebec describe model "+id.Name)))
 	case m.State == api.ModelFailed:
 		return nil, false, c.failure(m)
+	case m.Version.Phase == api.PhaseDeclared && m.Version.Reason != "":
+		return nil, false, errors.New(c.cleanLines(fmt.Sprintf("model %s is not loaded: %s", id, m.Version.Reason)))
 	}
 	return m, m.Version.Phase == api.PhaseAvailable, nil
 }

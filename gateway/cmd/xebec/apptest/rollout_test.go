@@ -339,7 +339,7 @@ func TestTransitionResourcesGivesWay(t *testing.T) {
 	clients.served(20)
 	mended := filepath.Join(newDir(t), "mended")
 	two := strings.Replace(version(m, "2"), "command: [", fmt.Sprintf(`command: [sh, -c, 'test -e %s || exit 7; exec "$@"', sh, `, mended), 1)
-	g.must("apply", "-f", manifest(t, two))
+	g.xebec("apply", "-f", manifest(t, two), "--wait").wants(t, "apply a version that does not start", 1, "m@2 created", "m@2 is not loaded: it does not start (exited with code 7)")
 	gone := g.awaitVersion("m@2", "it to give way", func(m api.ModelStatus) bool {
 		return m.Version.Phase == api.PhaseDeclared && strings.Contains(m.Version.Reason, "exited with code 7")
 	})
