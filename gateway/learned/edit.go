@@ -156,7 +156,11 @@ func (t *Table) settle(f *Function) error {
 	}
 	t.takeNotes() // states that have been read can be written
 	t.collect()
-	if err := t.sendAll(); err != nil {
+	err := t.sendAll()
+	if err == nil && t.cfg.Refresh > 0 {
+		err = t.readAgain(f.states.settledGlobal(nil)) // what other gateways have written: contexts are read where they are needed
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNotWritten, err)
 	}
 	return nil

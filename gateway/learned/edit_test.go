@@ -132,6 +132,20 @@ func TestResetOfTwoGateways(t *testing.T) {
 	}
 }
 
+// What is exported has what another gateway has written, also where the function is not asked.
+func TestExportOfAnIdleGateway(t *testing.T) {
+	server := newFakeServer()
+	a, b := newManualTable(Config{Store: server.connect()}), newManualTable(Config{Store: server.connect()})
+	f := a.Declare("f", tally{}, []string{"a", "b"})
+	b.Declare("f", tally{}, []string{"a", "b"})
+	b.advance(0)
+	loss(f, "ann", 0, 0.25)
+	a.advance(DefaultSharedFlush)
+	if diff := cmp.Diff(exported(t, a, Which{All: true}), exported(t, b, Which{All: true})); diff != "" {
+		t.Errorf("(-the gateway that is asked +the other one):\n%s", diff)
+	}
+}
+
 // The row of a candidate that was removed is reset, too: it would be found again.
 func TestResetForgetsRemovedCandidates(t *testing.T) {
 	table := newManualTable(Config{Store: newFakeServer().connect()})

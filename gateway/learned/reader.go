@@ -135,6 +135,29 @@ func (t *Table) rereadAll(func() time.Time) error {
 	return nil
 }
 
+// idleRefresh is how many times as old as a state in use one may be that is not.
+const idleRefresh = 20
+
+// refreshIdle rereads, when it is due, what is known over all contexts of each function: it is shown, and decides the first queries of a
+// function that was not asked for long. A context of such a function is reread when it is used.
+func (t *Table) refreshIdle(clock func() time.Time) error {
+	w := &t.writer
+	now := clock()
+	if !due(w.idleAt, now) {
+		return nil
+	}
+	var requests []readRequest
+	t.mu.Lock()
+	for _, f := range t.functions {
+		if f.learns {
+			requests = f.states.settledGlobal(requests)
+		}
+	}
+	t.mu.Unlock()
+	w.idleAt = now.Add(idleRefresh * t.cfg.Refresh)
+	return t.readAgain(requests)
+}
+
 func (t *Table) readUsed() error {
 	w := &t.writer
 	used := w.used
@@ -172,12 +195,7 @@ func (st *states) used(requests []readRequest) []readRequest {
 // settledStates appends the states without updates of their own: the global one, and of the contexts, from the most recently used
 // one, those before the first that is not to be read. It begins another round of use.
 func (st *states) settledStates(requests []readRequest, read func(*shard, *entry) bool) []readRequest {
-	g := &st.global
-	g.mu.RLock()
-	if !g.open && !g.wanted {
-		requests = append(requests, readRequest{st.lineage, "", refreshed})
-	}
-	g.mu.RUnlock()
+	requests = st.settledGlobal(requests)
 	shards := st.shards.Load()
 	if shards == nil {
 		return requests
@@ -192,6 +210,17 @@ func (st *states) settledStates(requests []readRequest, read func(*shard, *entry
 		}
 		s.round++
 		s.mu.Unlock()
+	}
+	return requests
+}
+
+// settledGlobal appends the global state, if it has no updates of its own.
+func (st *states) settledGlobal(requests []readRequest) []readRequest {
+	g := &st.global
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if !g.open && !g.wanted {
+		requests = append(requests, readRequest{st.lineage, "", refreshed})
 	}
 	return requests
 }

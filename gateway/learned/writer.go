@@ -71,6 +71,7 @@ type writer struct {
 	valuesAt                    time.Time
 	valuesBackoff               time.Duration
 	flushAt, refreshAt, retryAt time.Time
+	idleAt                      time.Time // zero: there is no function, or no other writer
 	backoff                     time.Duration
 	minBackoff, maxBackoff      time.Duration // the constants, except in tests
 	refusalLogged               time.Time
@@ -112,7 +113,7 @@ func (t *Table) run() {
 }
 
 // tasks are what a step does, in order.
-var tasks = [...]func(t *Table, clock func() time.Time) error{(*Table).forgetDeleted, (*Table).load, (*Table).flush, (*Table).rereadAll, (*Table).refresh}
+var tasks = [...]func(t *Table, clock func() time.Time) error{(*Table).forgetDeleted, (*Table).load, (*Table).flush, (*Table).rereadAll, (*Table).refresh, (*Table).refreshIdle}
 
 // step does what is due and returns the time of the next step. Zero means that only a kick makes a step necessary.
 func (t *Table) step(clock func() time.Time) time.Time {
@@ -129,6 +130,9 @@ func (t *Table) step(clock func() time.Time) time.Time {
 	if w.refreshAt.IsZero() && len(w.used) > 0 {
 		w.refreshAt = now.Add(t.cfg.Refresh)
 	}
+	if w.idleAt.IsZero() && t.cfg.Refresh > 0 {
+		w.idleAt = now.Add(idleRefresh * t.cfg.Refresh)
+	}
 	for _, task := range tasks {
 		if err := task(t, clock); err != nil {
 			w.backoff = min(max(2*w.backoff, w.minBackoff), w.maxBackoff)
@@ -143,7 +147,7 @@ func (t *Table) step(clock func() time.Time) time.Time {
 	if len(w.load) > 0 {
 		return now
 	}
-	return earliest(w.flushAt, w.refreshAt, w.valuesAt)
+	return earliest(w.flushAt, w.refreshAt, w.valuesAt, w.idleAt)
 }
 
 // earliest returns the first of the times that is set; zero if none is.

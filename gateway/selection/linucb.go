@@ -34,7 +34,9 @@ const maxFeatures = 32
 // and b = Σ r·x over the queries that asked it, with the reward r = 1 − loss; θ = A⁻¹·b; the candidate with the highest
 // θ·x + α·sqrt(x·A⁻¹·x) is asked.
 //
-// Two things are added. x has at most a few dozen features: more elements, and words of texts, are hashed into them with
+// Three things are added. A candidate of which nothing is known is expected to lose nothing, not everything: b begins with
+// the constant feature, which is Algorithm 1 with the reward −loss. Where rewards are mostly near 1, as those of models
+// are, one that begins at 0 and whose bonus is at most α·√2 would never be asked. x has at most a few dozen features: more elements, and words of texts, are hashed into them with
 // signs (Weinberger et al., Feature hashing for large scale multitask learning, ICML 2009), and one more feature is
 // always 1. And A and b forget 1/memory of what they have learned with each observation of their candidate, as in
 // Russac, Vernade and Cappé, Weighted linear bandits for non-stationary environments, NeurIPS 2019, so that a candidate
@@ -167,7 +169,8 @@ func (p *linUCB) Observe(f *Feedback) {
 
 func (p *linUCB) NewValue(candidates int) Value { return newArms(candidates, p.features+1) }
 
-// arms is what linUCB has learned: A − I and b for each candidate, and what follows from them.
+// arms is what linUCB has learned: A − I and b − e for each candidate, where e is the constant feature alone, and what follows from
+// them.
 type arms struct {
 	n   int // features, with the constant one
 	arm []arm
@@ -274,7 +277,8 @@ func (v *arms) solve(a *arm) bool {
 		}
 	}
 	for r := range n {
-		a.theta[r] = dot(a.inverse[r*n:(r+1)*n], a.b)
+		row := a.inverse[r*n : (r+1)*n]
+		a.theta[r] = dot(row, a.b) + row[n-1] // the last feature is the constant one
 	}
 	return true
 }
