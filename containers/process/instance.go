@@ -135,7 +135,7 @@ func (in *instance) Lower() {
 
 // endSoon raises a lowered replica that has not ended within lowEnd: beside threads that never pause it might never end.
 func (in *instance) endSoon() {
-	late := time.NewTimer(lowEnd)
+	late := time.NewTimer(in.link.delays.lowEnd)
 	defer late.Stop()
 	select {
 	case <-in.exited:

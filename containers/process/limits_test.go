@@ -351,6 +351,7 @@ func TestQuietGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.delays.hurry, r.delays.lowEnd = time.Hour, time.Hour
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)

@@ -37,6 +37,9 @@ const (
 	stderrHeadBytes = 2 << 10
 )
 
+// delays are replyWait, hurryEvery and lowEnd, except in tests.
+type delays struct{ reply, hurry, lowEnd time.Duration }
+
 // interruptedError is the error of a launch that ended with its reaper or launcher. It implements [containers.Interrupted].
 type interruptedError struct{ why string }
 
@@ -51,8 +54,7 @@ type link struct {
 	words *stderrHead
 	// cannotBeQuiet says why the reaper cannot start replicas quietly, nil if it can.
 	cannotBeQuiet error
-	// patience is replyWait, except in tests.
-	patience time.Duration
+	delays        delays
 	// confined makes what bounds a launch from outside.
 	confined func(l containers.Launch, zygote bool) (confinement, error)
 
@@ -89,7 +91,7 @@ func startReaper(nonce string, env []string) (*link, error) {
 	}
 	k := &link{
 		nonce: nonce, conn: conn.(*net.UnixConn), words: &stderrHead{}, instances: map[uint64]*instance{},
-		lost: make(chan struct{}), done: make(chan struct{}), patience: replyWait,
+		lost: make(chan struct{}), done: make(chan struct{}),
 	}
 	// /proc/self/exe is this program, even if its file has been replaced since. A session of its own protects the
 	// reaper from a terminal's signals, and "/" avoids holding a mounted file system.
@@ -225,14 +227,14 @@ func (k *link) open(path string, l containers.Launch, zygote bool) (in *instance
 
 // await waits for the answer to a launch or an adoption. It kills a launch that takes too long, or whose ctx ends; the others go on.
 func (k *link) await(ctx context.Context, in *instance) (*instance, error) {
-	late, hurry := time.NewTimer(k.patience), time.NewTicker(hurryEvery)
+	late, hurry := time.NewTimer(k.delays.reply), time.NewTicker(k.delays.hurry)
 	defer late.Stop()
 	defer hurry.Stop()
 	cancelled := ctx.Done()
 	var why error // it is killed
 	kill := func(reason error) {
 		why, cancelled = reason, nil
-		late.Reset(k.patience)
+		late.Reset(k.delays.reply)
 		_ = k.ask(request{Op: opSignal, ID: in.id, Kill: true}) // the reaper reads this after the launch
 	}
 	for {
@@ -248,7 +250,7 @@ func (k *link) await(ctx context.Context, in *instance) (*instance, error) {
 				_ = k.cmd.Process.Kill() // which is an answer
 				continue
 			}
-			kill(interruptedError{fmt.Sprintf("it had not begun within %v", k.patience)})
+			kill(interruptedError{fmt.Sprintf("it had not begun within %v", k.delays.reply)})
 		}
 	}
 }

@@ -364,6 +364,7 @@ func actQuietGateway() {
 	if err != nil {
 		fatal(err)
 	}
+	r.delays.hurry = time.Hour
 	if err := r.QuietUnsupported(); err != nil {
 		fmt.Println("loud:", err)
 	}

@@ -26,6 +26,7 @@ type Runtime struct {
 	noHost  string
 	sockets string
 	models  string
+	delays  delays
 	// root0: this process is root's. Then uids is the block of its replicas' users, claimed on first use.
 	root0       bool
 	claiming    sync.Once
@@ -59,7 +60,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, errors.New("process.MaybeReaper was not called: call it first in main (and in TestMain); otherwise a second copy of the program would run instead of the reaper")
 	}
 	environ := os.Environ()
-	r := &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/", memory: max(0, cfg.MemoryBytes), noHost: cfg.NoHostNetwork, sockets: cfg.Sockets, models: cfg.Models, root0: os.Geteuid() == 0, claim: -1}
+	r := &Runtime{environ: environ, zygotes: newZygotes(environ), root: "/", memory: max(0, cfg.MemoryBytes), noHost: cfg.NoHostNetwork, sockets: cfg.Sockets, models: cfg.Models, root0: os.Geteuid() == 0, claim: -1, delays: delays{replyWait, hurryEvery, lowEnd}}
 	for _, path := range cfg.Hidden {
 		if path, err := filepath.Abs(path); err == nil && path != "/" {
 			r.hidden = append(r.hidden, path)
@@ -161,7 +162,7 @@ func (r *Runtime) reaper() (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.confined, k.isolation = r.confined, r.isolation
+	k.confined, k.isolation, k.delays = r.confined, r.isolation, r.delays
 	r.link = k
 	return k, nil
 }

@@ -74,6 +74,7 @@ func TestHurriedLauncher(t *testing.T) {
 	for _, ungrouped := range []string{"", "1"} {
 		t.Setenv(assumeUngroupedEnv, ungrouped)
 		r := newRuntime(t)
+		r.delays.hurry = 200 * time.Millisecond
 		low := expected(t, r)
 		out := newOutput()
 		l := quietly(1, "sleep", out)
@@ -112,6 +113,7 @@ func TestHurriedLauncher(t *testing.T) {
 // A reaper is asked to raise a quiet launch that it does not answer.
 func TestHurriedLaunch(t *testing.T) {
 	r := newRuntime(t)
+	r.delays.hurry = 10 * time.Millisecond
 	r.environ = append(r.environ, damagedReaperEnv+"=hello\nraise\n"+`{"op":"started","id":1,"pid":`+strconv.Itoa(os.Getpid())+"}\nend")
 	in, err := r.Start(t.Context(), quietly(1, "sleep", newOutput()))
 	if err != nil {
@@ -123,13 +125,13 @@ func TestHurriedLaunch(t *testing.T) {
 // A launch that does not begin is killed. The reaper and its other replicas live on.
 func TestLaunchTakesTooLong(t *testing.T) {
 	r := newRuntime(t)
+	r.delays.reply = 2 * time.Second
 	out := newOutput()
 	other := start(t, r, launch(1, "sleep", out))
 	out.until(t, "ready")
 	before := reaperOf(t, r)
 	l := launch(2, "sleep", newOutput())
 	l.Isolation = containers.Isolation{}
-	r.link.patience = 2 * time.Second
 	_, begun, failed := stopLauncher(t, r, l)
 	select {
 	case in := <-begun:
@@ -154,6 +156,7 @@ func TestLaunchTakesTooLong(t *testing.T) {
 // A lowered replica that takes long to end is raised again.
 func TestLowerEnds(t *testing.T) {
 	r := newRuntime(t)
+	r.delays.lowEnd = 3 * time.Second
 	low := expected(t, r)
 	out := newOutput()
 	in := start(t, r, launch(1, "stubborn", out))
