@@ -116,7 +116,8 @@ func newView(m *Model) *view {
 	return v
 }
 
-// markSpare marks the version that serves and the newest one that may serve and is older: the last that is known to work.
+// markSpare marks the version that serves and the newest one that may serve and is older: the last that is known to work. One that
+// has never served is the spare only if none has.
 func (v *view) markSpare() {
 	if p := v.Traffic.Versions; !v.Spare || v.resources || p.Latest > 0 || p.All || len(p.Specific) > 0 {
 		return
@@ -124,19 +125,21 @@ func (v *view) markSpare() {
 	if i := v.find(v.Serving); i >= 0 && v.Versions[i].State == Available && !v.excluded(v.Serving) && !v.isTarget(v.Serving) {
 		v.wants[i] = eligible
 	}
-	for _, i := range v.newestFirst() {
-		x := &v.Versions[i]
-		if x.Gone || x.State == Rejected || x.Failing || v.excluded(x.Name) || v.isTarget(x.Name) {
-			continue
+	for _, unproven := range []bool{false, true} {
+		for _, i := range v.newestFirst() {
+			x := &v.Versions[i]
+			if x.Gone || x.State == Rejected || x.Failing || v.excluded(x.Name) || v.isTarget(x.Name) || x.Unproven != unproven {
+				continue
+			}
+			if v.Serving == "" && v.wants[i] == eligible || v.Serving != "" && !newer(v.Serving, x.Name) {
+				continue // the first to serve, the one that serves, and newer ones
+			}
+			if v.wants[i] == unwanted { // one that is named, or selected by the policy, is awake
+				v.spare = i
+			}
+			v.wants[i] = eligible
+			return
 		}
-		if v.Serving == "" && v.wants[i] == eligible || v.Serving != "" && !newer(v.Serving, x.Name) {
-			continue // the first to serve, the one that serves, and newer ones
-		}
-		if v.wants[i] == unwanted { // one that is named, or selected by the policy, is awake
-			v.spare = i
-		}
-		v.wants[i] = eligible
-		return
 	}
 }
 

@@ -44,7 +44,7 @@
 //   - a Failing version does not count either, but is still wanted: after a restart with a broken newest version, the
 //     one before it is loaded and serves, and the newest one takes over if it starts after all;
 //   - if the source asks for it ([Model].Spare), the version before the serving one is wanted too, as a spare that is
-//     kept asleep ([Spare]): the last one that is known to work;
+//     kept asleep ([Spare]): the last one that is known to work, or if none has ever served, the newest one;
 //   - a version that a split, a shadow or a roll-out tries out does not count either: with latest: 1, both the canary
 //     and the serving version are loaded (section 2.1.1: "load the newest version without unloading the older one").
 //

@@ -62,7 +62,7 @@ func TestAnyModel(t *testing.T) {
 			m.Versions = append(m.Versions, Version{
 				Name: n, State: State(rapid.IntRange(0, int(Rejected)).Draw(t, "state")), Named: rapid.IntRange(0, 4).Draw(t, "named") == 0,
 				Gone: rapid.IntRange(0, 4).Draw(t, "gone") == 0, Troubled: rapid.Bool().Draw(t, "troubled"), Resumable: rapid.Bool().Draw(t, "resumable"),
-				Failing: rapid.IntRange(0, 3).Draw(t, "failing") == 0,
+				Failing: rapid.IntRange(0, 3).Draw(t, "failing") == 0, Unproven: rapid.Bool().Draw(t, "unproven"),
 			})
 		}
 		spec := anyTraffic(t, names)

@@ -36,6 +36,8 @@ type Version struct {
 	// it, so that an older version which works is loaded beside it. Under the resources policy it is not tried while an
 	// older version works.
 	Failing bool
+	// Unproven means that it is known to have never served.
+	Unproven bool
 	// Asleep means that an available version has no replica while the serving one has. Queries should not wait for its
 	// start: it is woken first and then takes over.
 	Asleep bool

@@ -37,6 +37,8 @@ func model(t testing.TB, versions string, traffic api.TrafficSpec, source api.Ve
 				x.Troubled = true
 			case "failing":
 				x.Failing = true
+			case "unproven":
+				x.Unproven = true
 			case "resumable":
 				x.Resumable = true
 			default:
@@ -233,5 +235,23 @@ func TestStates(t *testing.T) {
 	}
 	if got := fmt.Sprint(beyond.Phase(), " ", Verdict(9)); got != "declared undecided" {
 		t.Errorf("undefined values: %s", got)
+	}
+}
+
+// The spare is a version that has served, however many newer ones have not. If none has, it is the newest.
+func TestSpareHasServed(t *testing.T) {
+	for _, c := range []struct{ versions, aspired, spare string }{
+		{"1 declared, 2 declared unproven, 3 declared unproven", "1 3", "1"},
+		{"1 declared, 2 declared, 3 loading unproven serving", "2 3", "2"},
+		{"1 declared unproven, 2 declared unproven, 3 loading unproven serving", "2 3", "2"},
+		{"1 declared, 2 available serving, 3 loading unproven", "1 2 3", "1"},
+		{"1 available serving, 2 loading unproven, 3 loading unproven", "1 3", ""},
+	} {
+		m := model(t, c.versions, api.TrafficSpec{}, latest1)
+		m.Spare = true
+		aspired := slices.Sorted(maps.Keys(Aspired(m)))
+		if got := strings.Join(aspired, " "); got != c.aspired || Spare(m) != c.spare {
+			t.Errorf("%s: %s are wanted and %q is the spare, expected %s and %q", c.versions, got, Spare(m), c.aspired, c.spare)
+		}
 	}
 }

@@ -181,7 +181,9 @@ const knownBatches = 16
 
 // The status of a sleeping model has the profile of its last replicas.
 func TestASleepingModelKeepsItsProfile(t *testing.T) {
-	s, _, addr := alive(t, Config{})
+	s, rt, addr := alive(t, Config{})
+	// The workers say a microsecond, which is believed if it has passed.
+	rt.set(func() { rt.takes[api.ModelID{Name: "m", Version: "1"}] = time.Millisecond })
 	mustApply(t, s, sleeper("m", "replicas: {min: 0, max: 1, idle: 1s}"), "kind: Function\nname: m\nmodels: [m]\nslo: 1s\ncold_start: 10s")
 	if p := modelStatus(t, s, "m").Capacity.Profile; p != nil {
 		t.Fatalf("before the first query: %+v", p)

@@ -50,7 +50,9 @@ func TestAVersionWhoseReplicasEndRefusesAtOnce(t *testing.T) {
 	one := api.ModelID{Name: "m", Version: "1"}
 	slow := make(chan struct{})
 	rt.slow[one] = slow
-	mustApply(t, s, model, version("2"))
+	mustApply(t, s, model)
+	until(t, "1 serves", serves(s, "1")) // so that it has a replica, which is slow to end
+	mustApply(t, s, version("2"))
 	until(t, "both are available", func() bool { return serves(s, "2")() && stateIs(s, "1", registry.Available)() })
 	mustApply(t, s, "kind: Traffic\nname: m\nversions: {specific: [\"2\"]}")
 	v := deployed(s, "m", "1")

@@ -12,7 +12,7 @@ import (
 )
 
 // A version is its bytes once it has served. One that never has may be declared again with other files: its author mends what keeps it
-// from starting. So the store has a mark of each version that failed before it ever served. It is made at the first failure and removed
+// from starting. So the store has a mark of each version that failed, loaded for long or was given up before it ever served. It is removed
 // when a replica is ready after all; a version that starts at once costs the store nothing. A version without a mark counts as one that has
 // served, unless this process knows it since its declaration.
 //

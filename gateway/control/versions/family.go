@@ -48,6 +48,7 @@ type Version struct {
 	// unserved: it was declared by this process, or the store says so, as one that has never served. served: it has since.
 	unserved, served bool
 	noted            bool // what became of it was told to Config.Unserved
+	tried            bool // it was loaded
 	// proving: a version that may sleep is to show first that it can have a replica.
 	proving bool
 	// wakes counts the times that it was woken in vain since a replica was last ready, and wakeAt is when it is woken again.
@@ -249,6 +250,7 @@ func (s *State) Registry(f *Family) *registry.Model {
 		m.Versions = append(m.Versions, registry.Version{
 			Name: name, State: v.State, Named: s.named[v.ID()], Gone: v.Gone, Troubled: v.troubled(), Failing: v.failing(),
 			Resumable: v.State == registry.Draining && !v.stopping && v.resumable, Asleep: f.sleepsBeside(v),
+			Unproven: s.Unserved(v),
 		})
 	}
 	slices.SortFunc(m.Versions, func(a, b registry.Version) int { return api.CompareVersions(a.Name, b.Name) })

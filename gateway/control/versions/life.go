@@ -236,6 +236,10 @@ func (s *State) load(f *Family, v *Version) {
 	s.collectFor(f, v)
 	v.Retry()
 	v.Load(s.wanted(f, v))
+	v.tried = true
+	if v.unserved && !v.served {
+		time.AfterFunc(lateAfter, func() { s.c.Changed(f.Name) })
+	}
 }
 
 // move makes a step in a version's life.

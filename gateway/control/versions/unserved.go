@@ -1,6 +1,13 @@
 package versions
 
-import "github.com/xebec-serving/xebec/gateway/registry"
+import (
+	"time"
+
+	"github.com/xebec-serving/xebec/gateway/registry"
+)
+
+// lateAfter is when a version that loads is noted as one that has not served: a restart must know that it may hang.
+const lateAfter = 3 * time.Second
 
 // Unserved reports whether the version is known to have never served: since it was declared callers could not reach a replica of it. A
 // replica that is only warmed up and validated answers no caller.
@@ -15,8 +22,18 @@ func (s *State) MarkUnserved(v *Version) bool {
 // MarkServed says that the version has served, here or elsewhere.
 func (s *State) MarkServed(v *Version) { v.unserved = false }
 
-// Failed reports whether the version cannot serve as it is: a start has failed, or it was rejected.
-func (s *State) Failed(v *Version) bool { return v.State == registry.Rejected || v.Failing() }
+// Failed reports whether the version cannot serve as it is: a start has failed, takes long or was given up, or it was rejected.
+func (s *State) Failed(v *Version) bool {
+	switch v.State {
+	case registry.Rejected:
+		return true
+	case registry.Loading:
+		return v.Failing() || v.Ready() == 0 && time.Since(v.since) >= lateAfter
+	case registry.Draining, registry.Declared:
+		return v.Failing() || v.tried
+	}
+	return v.Failing()
+}
 
 // hasServed reports whether callers could reach a replica of the version.
 func (v *Version) hasServed() bool {

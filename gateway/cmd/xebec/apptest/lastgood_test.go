@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/xebec-serving/xebec/api"
 )
@@ -55,6 +56,34 @@ func TestRestartWithBrokenNewestVersion(t *testing.T) {
 	again.await("version 2 to answer", versionServes(again, "m", "m@2"))
 	clients.served(10)
 	clients.judge(t, "m@1", "m@2")
+}
+
+// A gateway that starts with two newest versions that hang serves the one before them, which has served before.
+func TestRestartWithHangingVersions(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(newDir(t), "data")
+	m := testModel("m", nil, uncached)
+	g := serve(t, "--data-dir", data)
+	g.apply(m + function("f", "m", "slo: 60s"))
+	g.awaitServing("m@1")
+	for _, v := range []string{"2", "3"} {
+		g.must("apply", "-f", manifest(t, strings.Replace(version(m, v), "command: [", `command: [sh, -c, "exec sleep 86400", `, 1)))
+		g.awaitVersion("m@"+v, "its process to start", func(m api.ModelStatus) bool { return len(m.Replicas) == 1 && m.Replicas[0].PID > 0 })
+	}
+	// The store knows after three seconds that version 3 has not served, and of version 2 because it was given up.
+	g.awaitVersion("m@3", "it to load for long", func(m api.ModelStatus) bool {
+		return m.Version.Phase == api.PhaseLoading && time.Since(m.Version.Since) > 4*time.Second
+	})
+	if !g.version("m@1").Serving {
+		t.Error("version 1 does not serve while newer ones load")
+	}
+	g.stop()
+	again := launch(t, newDir(t), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data-dir", data)
+	again.await("the gateway's addresses", again.readAddresses)
+	again.await("version 1 to answer", versionServes(again, "f", "m@1"))
+	if phase := again.version("m@2").Version.Phase; phase == api.PhaseAvailable {
+		t.Errorf("version 2 has never had a replica and is %s", phase)
+	}
 }
 
 // After a rollback the version that serves cannot start any more. One that was not rolled back answers, until it can.
