@@ -426,6 +426,8 @@ func (sl *slot) endAttempt(l *attempt, out outcome) time.Duration {
 		ev.Reason = "killed: " + l.killReason
 	case l.killed: // it ended before the kill, and how it ended says more
 		ev.Reason += " (before it was killed: " + l.killReason + ")"
+	case asked && out.exit.Reason == "" && out.exit.Signal == sigKill:
+		ev.Reason = "killed: it had not ended when it was asked to"
 	case !asked && out.exit.Reason == "" && out.exit.Code == 0:
 		ev.Reason += ", although it was not asked to end"
 		if l.readyAt.IsZero() {

@@ -19,6 +19,8 @@ import (
 type Options struct {
 	// Unread returns why not everything that is declared is known yet, or "". nil means that it is known.
 	Unread func() string
+	// Ended returns why nothing can be asked any more, or nil. nil means that this does not happen.
+	Ended func() error
 	// Log receives each requested change, and requests without a valid token; nil means no logging.
 	Log *zap.Logger
 	// Tokens are the valid tokens; every caller must send one. nil means that no token is required.
@@ -83,6 +85,12 @@ func (h *handlers) guard(next handler) app.HandlerFunc {
 		name, ok := o.admit(c)
 		if !ok {
 			return
+		}
+		if o.Ended != nil {
+			if err := o.Ended(); err != nil {
+				writeError(c, err)
+				return
+			}
 		}
 		caller, err := callerOf(c, name)
 		if err != nil {

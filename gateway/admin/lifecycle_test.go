@@ -149,3 +149,19 @@ func TestHistoryOfOneName(t *testing.T) {
 		}
 	}
 }
+
+// A gateway that has given up what is declared says that it stops, not that nothing is declared.
+func TestEnded(t *testing.T) {
+	var ended error
+	e := engineWith(&fakeControl{}, Options{Ended: func() error { return ended }})
+	for _, path := range []string{"/v1/models", "/v1/describe/gateway"} {
+		ended = nil
+		if w := ask(e, "GET", path, "", "Accept: application/json"); w.Code != 200 {
+			t.Errorf("%s is answered %d", path, w.Code)
+		}
+		ended = api.Errorf(api.ShuttingDown, "the gateway is stopping")
+		if w := ask(e, "GET", path, "", "Accept: application/json"); w.Code != 503 || !strings.Contains(w.Body.String(), "the gateway is stopping") {
+			t.Errorf("at the end %s is answered %d %s", path, w.Code, w.Body)
+		}
+	}
+}

@@ -412,20 +412,28 @@ func (f *Function) fits(e Edit) error {
 		seen[s.Context] = true
 		for i, row := range s.Rows {
 			if len(row) != l.slots {
-				return fmt.Errorf("%s %w: the row of %s has %d numbers, expected %d", name, ErrNotFitting, l.refs[i], len(row), l.slots)
+				return fmt.Errorf("%s %w: the row of %s has %d numbers, expected %d (count, sum of losses, and the policy's own)", name, ErrNotFitting, l.refs[i], len(row), l.slots)
 			}
 			for _, x := range row {
 				if !isFinite(x) || math.Abs(x) > maxNumber {
 					return fmt.Errorf("%s %w: the row of %s has the number %v, expected finite ones up to %g", name, ErrNotFitting, l.refs[i], x, float64(maxNumber))
 				}
 			}
-			if row[selection.SlotCount] < 0 || row[selection.SlotLoss] < 0 {
+			switch count, loss := row[selection.SlotCount], row[selection.SlotLoss]; {
+			case count < 0 || loss < 0:
 				return fmt.Errorf("%s %w: the row of %s has a negative count or sum of losses", name, ErrNotFitting, l.refs[i])
+			case count > maxCount:
+				return fmt.Errorf("%s %w: the row of %s has the count %v, expected up to %d", name, ErrNotFitting, l.refs[i], count, int64(maxCount))
+			case loss > count+1e-6*max(1, count): // what gateways have added up, and what is forgotten, is rounded
+				return fmt.Errorf("%s %w: the row of %s has a sum of losses of %v for a count of %v, expected at most 1 for each", name, ErrNotFitting, l.refs[i], loss, count)
 			}
 		}
 	}
 	return nil
 }
+
+// maxCount bounds counts that are imported: one more can still be counted.
+const maxCount = 1 << 52
 
 // maxNumber bounds numbers that are imported. No policy comes near it, and sums of such numbers stay finite.
 const maxNumber = 1e100

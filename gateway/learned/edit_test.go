@@ -172,6 +172,8 @@ func TestEditsThatDoNotFit(t *testing.T) {
 		{"the global state does not fit: it is given twice", []Saved{{}, {}}},
 		{"the row of a has the number 1e+101", []Saved{{Rows: [][]float64{{1, 1, 1e101}, row}}}},
 		{"the row of b has a negative count", []Saved{{Rows: [][]float64{row, {-1, 1, 1}}}}},
+		{"the row of a has the count 1e+20, expected up to 4503599627370496", []Saved{{Rows: [][]float64{{1e20, 1, 1}, row}}}},
+		{"the row of b has a sum of losses of 2.5 for a count of 2, expected at most 1 for each", []Saved{{Rows: [][]float64{row, {2, 2.5, 1}}}}},
 		{"its context has 257 bytes, expected at most 256", []Saved{{Context: strings.Repeat("x", 257)}}},
 	} {
 		_, err := table.replace(context.Background(), "f", Edit{States: c.states})

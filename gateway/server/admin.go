@@ -42,6 +42,12 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 		Limits: limits, Bodies: s.bodies, Refusals: &s.refusals.admin, Refuse: admin.Refuse, TLS: ln.security.certificate != nil,
 	})
 	options.Unread = s.declared.Unread
+	options.Ended = func() error {
+		if s.emptied.Load() {
+			return api.Errorf(api.ShuttingDown, "the gateway is stopping: ask again when it runs again")
+		}
+		return nil
+	}
 	if s.snapshots != nil && s.snapshots.Root() != "" {
 		options.Uploads = uploads{s.snapshots}
 	}

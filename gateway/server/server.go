@@ -50,6 +50,7 @@ type Server struct {
 	background sync.WaitGroup // what the end waits for
 	serving    atomic.Bool    // the ports are open
 	ending     atomic.Bool    // the ports are being closed
+	emptied    atomic.Bool    // the catalog has nothing any more, because the gateway stops
 	closers    []func() error // in the order in which things were made
 
 	runtime    containers.Runtime
@@ -471,6 +472,7 @@ func (s *Server) stop(within context.Context) error {
 	defer cancel()
 	s.catalog.BeginStop()
 	release := s.declared.Hold() // a change that is being stored ends first; the store bounds how long that takes
+	s.emptied.Store(true)
 	all := s.catalog.Stop()
 	release()
 	errs := make([]error, len(all))
