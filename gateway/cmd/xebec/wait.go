@@ -66,7 +66,11 @@ func (c *cli) waitForModel(ctx context.Context, id api.ModelID, p *progress) err
 		if err != nil {
 			return false, err
 		}
-		return may && answersNow(m) || m.Version.Phase == api.PhaseDeclared && !m.Version.Aspired, nil
+		if m.Version.Phase == api.PhaseDeclared && !m.Version.Aspired {
+			fmt.Fprintf(c.err, "model %s is declared and not loaded: its traffic rules want other versions (%q shows them)\n", id, "xebec describe model "+id.Name)
+			return true, nil
+		}
+		return may && answersNow(m), nil
 	})
 }
 
