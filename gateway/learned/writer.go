@@ -71,7 +71,7 @@ type writer struct {
 	valuesAt                    time.Time
 	valuesBackoff               time.Duration
 	flushAt, refreshAt, retryAt time.Time
-	idleAt                      time.Time // zero: there is no function, or no other writer
+	idleAt                      time.Time // zero: the store has no other writer
 	backoff                     time.Duration
 	minBackoff, maxBackoff      time.Duration // the constants, except in tests
 	refusalLogged               time.Time
