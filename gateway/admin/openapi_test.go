@@ -74,7 +74,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 	doc, _ := readOpenAPI(t)
 	parameter := regexp.MustCompile(`:(\w+)`)
 	// The server adds these beside the admin API.
-	routes := []string{"GET /docs", "GET /healthz", "GET /metrics", "GET /openapi.yaml", "GET /readyz"}
+	routes := []string{"GET /", "GET /docs", "GET /healthz", "GET /metrics", "GET /openapi.yaml", "GET /readyz"}
 	for _, r := range engine(&fakeControl{}).Routes() {
 		if strings.HasSuffix(r.Path, "/") { // the same route
 			continue

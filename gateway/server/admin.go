@@ -10,6 +10,7 @@ import (
 	"github.com/cloudwego/hertz/pkg/protocol/suite"
 	"github.com/xebec-serving/xebec/api"
 	"github.com/xebec-serving/xebec/gateway/admin"
+	"github.com/xebec-serving/xebec/gateway/dialect"
 	"github.com/xebec-serving/xebec/gateway/http"
 	"github.com/xebec-serving/xebec/gateway/internal/obs"
 )
@@ -63,6 +64,7 @@ func (s *Server) newAdmin(ln *adminListener) *hertz.Hertz {
 	}))
 	h.GET("/openapi.yaml", options.Public(http.Handler(http.Description())))
 	h.GET("/docs", options.Public(http.Handler(http.DocsPage())))
+	h.GET("/", options.Public(http.Handler(dialect.Alive)))
 	h.GET("/healthz", options.Public(func(_ context.Context, c *app.RequestContext) { c.JSON(200, map[string]bool{"live": true}) }))
 	h.GET("/readyz", options.Public(func(_ context.Context, c *app.RequestContext) {
 		var r api.Readiness

@@ -142,7 +142,7 @@ func TestBeyondLoopback(t *testing.T) {
 	for _, c := range []struct {
 		path   string
 		closed int
-	}{{"/v1/models", 401}, {"/v1/export", 401}, {"/v1/profile/heap", 401}, {"/metrics", 200}, {"/readyz", 200}, {"/healthz", 200}, {"/openapi.yaml", 200}, {"/docs", 200}} {
+	}{{"/v1/models", 401}, {"/v1/export", 401}, {"/v1/profile/heap", 401}, {"/metrics", 200}, {"/readyz", 200}, {"/healthz", 200}, {"/openapi.yaml", 200}, {"/docs", 200}, {"/", 200}} {
 		for authorization, want := range map[string]int{"": c.closed, "Bearer 0123456789abcdeF": c.closed, "Bearer " + adminToken: 200} {
 			if got, body := ask("GET", c.path, authorization); got != want {
 				t.Errorf("%s with %q: got %d %.200s, want %d", c.path, authorization, got, body, want)

@@ -36,7 +36,7 @@ func watch(t *testing.T, put func(dir string), more ...string) *models {
 // versionYAML is the xebec.yaml of a version that echoes bytes. Without a version in it the name of its directory
 // applies.
 func versionYAML(name, version string, extra ...string) string {
-	text := testModel(name, nil, append(extra, uncached)...)
+	text := testModel(name, nil, append(extra, uncached, "timeout: 10m")...) // a busy machine is no reason to lose a replica
 	return strings.TrimPrefix(strings.Replace(text, `version: "1"`, fmt.Sprintf("version: %q", version), 1), "\n---\n")
 }
 
