@@ -210,7 +210,7 @@ func (r *reaper) lower(w *worker) {
 	w.autogroup = lowerAutogroup(w.lead)
 }
 
-// lowerAgain lowers a worker that only has to end. The first thread of each of its processes is lowered, which is the one that takes a
+// lowerAgain lowers a worker that only has to end, until it is raised or killed. The first thread of each of its processes is lowered, which is the one that takes a
 // program apart.
 func (r *reaper) lowerAgain(id uint64) {
 	r.mu.Lock()

@@ -13,7 +13,8 @@
 //   - Candidates may change at any time without losing what was learned about the others ([Table.Declare] has the
 //     rules).
 //   - If several gateways share one store, each delta is counted once, whatever replies are lost. Gateways that have
-//     written and read hold the same numbers, up to rounding. A gateway that only predicts follows the others. A crash
+//     written and read hold the same numbers, up to rounding. A gateway that only predicts follows the others; of
+//     a function that it is not asked for, the global state follows every few seconds. A crash
 //     loses what was learned since the last flush, and nothing else.
 //
 // # Numbers
@@ -85,7 +86,7 @@
 // # Export, import and reset
 //
 // [Table.Export] and [Table.Replace] run on the writer's goroutine between its other calls. First everything that is pending is written, so
-// that the store has what memory has. A state in the store is replaced by adding what it differs from the new one: the other gateways follow
+// that the store has what memory has, and the global state is read, so that memory has what other gateways have written. A state in the store is replaced by adding what it differs from the new one: the other gateways follow
 // as they follow any learning, and what they have not sent yet is added to the new state. Contexts that are only in the store are listed and
 // replaced there, without coming into memory.
 //

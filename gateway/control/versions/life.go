@@ -69,7 +69,7 @@ func (s *State) act(f *Family) {
 	}
 }
 
-// whyLeaves is what there is to say of a version that is unloaded. Most just have a successor.
+// whyLeaves says why a version is unloaded, if that is not just because another one has taken over.
 func whyLeaves(v *Version) string {
 	if !v.gaveWay {
 		return ""
